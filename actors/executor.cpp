@@ -132,8 +132,11 @@ private:
     const auto other = caf::actor_cast<caf::strong_actor_ptr>(its_scheduler);
     if (!receiver || !other)
       return;
-    const auto first = images.front()->place;
-    block_arrival arrival{to.tokens, to.salt, first, std::move(images), to.request};
+    const auto states = std::ranges::stable_partition(images, [](const auto& image) { return !image->state; });
+    block_arrival arrival{to.tokens, to.salt, 0, {}, to.request, {states.begin(), states.end()}};
+    images.erase(states.begin(), states.end());
+    arrival.first = images.empty() ? arrival.states.front()->place + 1 : images.front()->place;
+    arrival.images = std::move(images);
     self_->send(caf::actor_cast<kv_receiver_actor>(receiver),
                 blocks_received{.arrival = std::make_shared<const block_arrival>(std::move(arrival)),
                                 .scheduler = caf::actor_cast<scheduler_actor>(other),

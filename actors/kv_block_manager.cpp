@@ -31,7 +31,7 @@ public:
     if (kept)
       manager_.keep_outside(std::move(*kept));
     if (sent_)
-      manager_.send_with(sent_->images);
+      manager_.send_with(sent_->images, sent_->states);
     if (snapshots)
       manager_.keep_snapshots(std::move(*snapshots));
   }
@@ -53,8 +53,7 @@ public:
       [this](const blocks_received& received) {
         const auto& arrival = *received.arrival;
         adopt(arrival, received.scheduler);
-        note_arrival(arrival.request, arrival, arrival.first + static_cast<std::int32_t>(arrival.images.size()),
-                     received.sender);
+        note_arrival(arrival, received.sender);
       },
       [this](const replica_known& other) {
         receivers_[other.number] = caf::actor_cast<caf::weak_actor_ptr>(other.blocks);
@@ -84,12 +83,13 @@ private:
     request.lookups.push_back({{what.request, 0}, what.tokens, what.salt});
     const auto found = serve_aside(request, scheduler).found.at(0);
     // The last token is always computed.
-    if (found.blocks >= static_cast<std::int32_t>(what.tokens->size() - 1) / kernels::block_tokens) {
+    if (found.reached >= static_cast<std::int32_t>(what.tokens->size() - 1) / kernels::block_tokens) {
       self_->send(scheduler, fetch_done{what.request});
       return;
     }
     auto rest = what;
     rest.first = found.blocks;
+    rest.reached = found.reached;
     rest.before = found.key;
     self_->send(reader, blocks_missing{std::make_shared<const kv_fetch>(std::move(rest)), scheduler});
   }
@@ -126,14 +126,18 @@ private:
   void consider(const blocks_offered& offered) {
     const auto& what = *offered.what;
     if (!sent_ || offered.numerics != sent_->numerics ||
-        !incoming_.expect(what.request, what.blocks(), self_->clock().now()))
+        !incoming_.expect(what.request, parts(what.blocks()), self_->clock().now()))
       return;
-    const auto known = manager_.cached_blocks(what.tokens, what.salt);
-    if (known < what.blocks())
-      self_->send(offered.sender, offer_accepted{what.request, known});
-    else
-      note_arrival(what.request, {what.tokens, what.salt, 0, {}}, known, offered.scheduler);
+    const auto known = manager_.look_up({{}, what.tokens, what.salt});
+    const auto wanted = sent_->states ? static_cast<std::int32_t>(what.tokens->size() - 1) / kernels::block_tokens : 0;
+    if (known.blocks < what.blocks() || known.reached < wanted)
+      self_->send(offered.sender, offer_accepted{what.request, known.blocks});
+    else if (incoming_.arrived(what.request, parts(what.blocks()), self_->clock().now()))
+      self_->send(offered.scheduler, chain_arrived{what.request});
   }
+
+  // A snapshot of states counts as a block behind the others, and comes last.
+  std::int32_t parts(std::int32_t blocks) const { return blocks + (sent_->states ? 1 : 0); }
 
   void adopt(const block_arrival& arrival, const scheduler_actor& scheduler) {
     block_request request;
@@ -142,12 +146,14 @@ private:
   }
 
   // What had no room is missing, and so is all behind it.
-  void note_arrival(std::uint64_t number, const block_arrival& of, std::int32_t end, const scheduler_actor& sender) {
-    if (!incoming_.arrived(number, end, self_->clock().now()))
+  void note_arrival(const block_arrival& its, const scheduler_actor& sender) {
+    const auto blocks = static_cast<std::int32_t>(its.tokens->size()) / kernels::block_tokens;
+    const auto end = its.first + static_cast<std::int32_t>(its.images.size());
+    if (!incoming_.arrived(its.request, its.states.empty() ? end : parts(blocks), self_->clock().now()))
       return;
-    if (manager_.cached_blocks(of.tokens, of.salt) ==
-        static_cast<std::int32_t>(of.tokens->size()) / kernels::block_tokens)
-      self_->send(sender, chain_arrived{number});
+    const auto found = manager_.look_up({{}, its.tokens, its.salt});
+    if (found.blocks == blocks && (its.states.empty() || found.reached > its.states.back()->place))
+      self_->send(sender, chain_arrived{its.request});
     else
       manager_.count_incomplete();
   }

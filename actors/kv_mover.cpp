@@ -12,6 +12,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace troupe {
@@ -28,6 +29,7 @@ public:
       self_handle_(self),
       store_(model->kv_disk->store),
       images_(store_->block_bytes(), kv_disk::images_of(store_->block_bytes())),
+      states_(model->kv_disk->make_state_images()),
       portion_(kv_disk::portion_of(store_->block_bytes())),
       blocks_(std::move(blocks)),
       engine_(std::move(engine)) {}
@@ -50,8 +52,9 @@ private:
   };
 
   void begin(const kv_fetch_ptr& what, const scheduler_actor& scheduler) {
-    chain_fetch chain(*store_, times_, *what->tokens, what->first, what->before, what->recompute_ms,
-                      [this] { return self_->clock().now(); });
+    chain_fetch chain(
+      *store_, times_, *what->tokens, what->first, what->before, what->recompute_ms,
+      [this] { return self_->clock().now(); }, states_ ? std::optional(what->reached) : std::nullopt);
     readings_.push_back({what, scheduler, chain, what->first});
     if (readings_.size() == 1)
       read_some();
@@ -63,9 +66,12 @@ private:
     auto one = std::move(readings_.front());
     readings_.pop_front();
     auto images = one.chain.next(images_, portion_);
-    const bool lacks_images = images.empty() && one.chain.goes_on();
-    if (!images.empty()) {
+    const auto state = states_ ? one.chain.state(*states_) : nullptr;
+    const bool lacks_images = images.empty() && !state && one.chain.goes_on();
+    if (!images.empty() || state) {
       block_arrival arrival{one.what->tokens, one.what->salt, one.next, std::move(images)};
+      if (state)
+        arrival.states.push_back(state);
       one.next += static_cast<std::int32_t>(arrival.images.size());
       self_->send(blocks_, blocks_read{std::make_shared<const block_arrival>(std::move(arrival)), one.scheduler});
     }
@@ -98,7 +104,8 @@ private:
   kv_mover_actor self_handle_;
   std::shared_ptr<kv_store> store_;
   image_pool images_;
-  std::size_t portion_; // blocks
+  std::shared_ptr<const image_pool> states_; // null: the model has none
+  std::size_t portion_;                      // blocks
   kv_block_manager_actor blocks_;
   caf::weak_actor_ptr engine_;
   read_time times_;

@@ -93,9 +93,8 @@ private:
     constexpr std::size_t most_held = 64;
     constexpr double least_ms = 20, most_ms = 10'000;
     const auto& asked = *a->asked;
-    if (!peers_.reader || held_.size() >= most_held || (asked.features && !asked.features->lasting) ||
-        asked.prompt.size() <= kernels::block_tokens || asked.embed != pooling::none ||
-        asked.sampling.prompt_logprobs >= 0)
+    if (!peers_.reader || held_.size() >= most_held || asked.prompt.size() <= kernels::block_tokens ||
+        asked.embed != pooling::none || asked.sampling.prompt_logprobs >= 0)
       return false; // of the last two, all rows are computed
     kv_fetch what;
     what.request = a->request;

@@ -95,4 +95,20 @@ void state_cache::copied(std::span<const state_copy> copies) {
     at(c.to) = {at(c.from).position, 0};
 }
 
+void state_cache::expect_settled(std::span<const state_export> out) const {
+  for (const auto& each : out) {
+    expect_state(each.slot >= 0 && each.slot < shape.slots, "there is no slot " + std::to_string(each.slot));
+    const auto& place = slots_[static_cast<std::size_t>(each.slot)];
+    expect_state(place.position > 0 && place.logged == 0,
+                 "slot " + std::to_string(each.slot) + " has no state that could be kept");
+  }
+}
+
+void state_cache::imported(std::span<const state_import> in) {
+  for (const auto& each : in) {
+    expect_state(each.position > 0, "a state behind no rows");
+    at(each.slot) = {each.position, 0};
+  }
+}
+
 } // namespace troupe::kernels

@@ -70,6 +70,19 @@ struct state_copy {
   std::int32_t to = 0;
 };
 
+/// A state outside its cache is `slot_bytes` bytes of host memory: layer by layer, the convolution's tail, then the
+/// matrices, as the backend arranges them. Only equal backends understand each other's.
+struct state_export {
+  std::int32_t slot = 0;
+  void* to = nullptr;
+};
+
+struct state_import {
+  const void* from = nullptr;
+  std::int32_t slot = 0;
+  std::int32_t position = 0; // rows that are part of it
+};
+
 /// The memory of states, and the positions that they have come to. Steps and copies change it in order.
 class state_cache {
 public:
@@ -110,6 +123,10 @@ public:
 protected:
   /// The copied states have no rows pending.
   void copied(std::span<const state_copy> copies);
+
+  /// Throws std::invalid_argument if a slot has no state, or rows pending.
+  void expect_settled(std::span<const state_export> out) const;
+  void imported(std::span<const state_import> in);
 
 private:
   struct place {
@@ -201,6 +218,10 @@ public:
 
   /// Copies in order, before any later op.
   virtual void copy_states(state_cache& states, std::span<const state_copy> copies) = 0;
+
+  /// Calls return when the bytes are there; they come behind the ops called before, and ahead of those called later.
+  virtual void export_states(const state_cache& states, std::span<const state_export> out) = 0;
+  virtual void import_states(state_cache& states, std::span<const state_import> in) = 0;
 };
 
 } // namespace troupe::kernels

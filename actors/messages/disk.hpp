@@ -19,8 +19,10 @@ struct kv_fetch {
   prefix_salt salt = 0;
   double recompute_ms = 0;                          // of a block; 0: not known
   std::chrono::steady_clock::time_point until = {}; // by the clock of actors; what is read later is of no use
-  std::int32_t first = 0;                           // place of the first block that is not cached, which the
-  block_key before = {};                            // block manager fills in, and the key of the one before it
+  // The block manager fills in:
+  std::int32_t first = 0;   // place of the first block that is not cached
+  std::int32_t reached = 0; // blocks that a sequence can begin behind: fewer than those, with recurrent layers
+  block_key before = {};    // of the last of these
 };
 
 /// To the block manager, from a scheduler.

@@ -387,6 +387,14 @@ public:
     dynamic_cast<cpu_state_cache&>(states).copy(copies, pool_);
   }
 
+  void export_states(const state_cache& states, std::span<const state_export> out) override {
+    dynamic_cast<const cpu_state_cache&>(states).copy_out(out, pool_);
+  }
+
+  void import_states(state_cache& states, std::span<const state_import> in) override {
+    dynamic_cast<cpu_state_cache&>(states).copy_in(in, pool_);
+  }
+
   void download(float* to, const tensor& from) override {
     expect(from.type == dtype::f32, "download: the tensor must be f32");
     for (std::size_t r = 0; r < from.rows; ++r)

@@ -86,6 +86,29 @@ void cpu_state_cache::copy(std::span<const state_copy> copies, thread_pool& pool
   });
 }
 
+void cpu_state_cache::copy_out(std::span<const state_export> out, thread_pool& pool) const {
+  if (out.empty())
+    return;
+  expect_settled(out);
+  const auto bytes = shape.state() * sizeof(float);
+  pool.parallel_for(out.size() * std::size_t(shape.layers), [&](std::size_t i, int) {
+    const auto& each = out[i / std::size_t(shape.layers)];
+    const auto layer = i % std::size_t(shape.layers);
+    std::memcpy(static_cast<char*>(each.to) + layer * bytes, tail(each.slot, static_cast<int>(layer)), bytes);
+  });
+}
+
+void cpu_state_cache::copy_in(std::span<const state_import> in, thread_pool& pool) {
+  if (in.empty())
+    return;
+  imported(in);
+  const auto bytes = shape.state() * sizeof(float);
+  pool.parallel_for(static_cast<std::size_t>(shape.layers), [&](std::size_t layer, int) {
+    for (const auto& each : in) // in order: a slot may come twice
+      std::memcpy(tail(each.slot, static_cast<int>(layer)), static_cast<const char*>(each.from) + layer * bytes, bytes);
+  });
+}
+
 cpu_recurrence::cpu_recurrence(isa target, thread_pool& pool) : kernels_(find_recurrent_target(target)), pool_(pool) {}
 
 void cpu_recurrence::convolve(const tensor& out, const tensor& in, const convolution& how,

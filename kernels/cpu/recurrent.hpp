@@ -22,6 +22,8 @@ public:
   float* head_log(int slot, int layer, int head) const;
 
   void copy(std::span<const state_copy> copies, thread_pool& pool);
+  void copy_out(std::span<const state_export> out, thread_pool& pool) const;
+  void copy_in(std::span<const state_import> in, thread_pool& pool);
 
 private:
   buffer states_, logs_;

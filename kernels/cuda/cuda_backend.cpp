@@ -447,6 +447,14 @@ public:
     dynamic_cast<device_state_cache&>(states).copy(stream_, copies);
   }
 
+  void export_states(const state_cache& states, std::span<const state_export> out) override {
+    dynamic_cast<const device_state_cache&>(states).copy_out(stream_, out);
+  }
+
+  void import_states(state_cache& states, std::span<const state_import> in) override {
+    dynamic_cast<device_state_cache&>(states).copy_in(stream_, in);
+  }
+
 private:
   /// A copy on the device; null if there are none.
   const std::int32_t* indices(const std::int32_t* rows, std::size_t count) {

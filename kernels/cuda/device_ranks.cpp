@@ -300,6 +300,12 @@ public:
   void copy_states(state_cache& states, std::span<const state_copy> copies) override {
     recurrence({}).copy_states(states, copies);
   }
+  void export_states(const state_cache& states, std::span<const state_export> out) override {
+    recurrence({}).export_states(states, out);
+  }
+  void import_states(state_cache& states, std::span<const state_import> in) override {
+    recurrence({}).import_states(states, in);
+  }
 
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
     copy_blocks_on(queue(), cache, copies);

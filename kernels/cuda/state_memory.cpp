@@ -53,6 +53,25 @@ void device_state_cache::copy(const stream& on, std::span<const state_copy> copi
       copy_on_device(on, at(c.to), at(c.from), shape.slot_bytes());
 }
 
+void device_state_cache::copy_out(const stream& on, std::span<const state_export> out) const {
+  expect_settled(out);
+  for (const auto& each : out)
+    copy_to_host(on, each.to,
+                 static_cast<const char*>(states_.get()) + static_cast<std::size_t>(each.slot) * shape.slot_bytes(),
+                 shape.slot_bytes());
+  if (!out.empty())
+    on.synchronise();
+}
+
+void device_state_cache::copy_in(const stream& on, std::span<const state_import> in) {
+  imported(in);
+  for (const auto& each : in)
+    copy_to_device(on, static_cast<char*>(states_.get()) + static_cast<std::size_t>(each.slot) * shape.slot_bytes(),
+                   each.from, shape.slot_bytes());
+  if (!in.empty())
+    on.synchronise();
+}
+
 std::vector<std::uint32_t> words_of_runs(const state_cache& of, std::size_t count) {
   static_assert(sizeof(state_run) % sizeof(std::uint32_t) == 0);
   const auto& runs = of.runs();

@@ -17,6 +17,8 @@ public:
 
   /// In order. A slot is one piece of memory.
   void copy(const stream& on, std::span<const state_copy> copies);
+  void copy_out(const stream& on, std::span<const state_export> out) const;
+  void copy_in(const stream& on, std::span<const state_import> in);
 
 private:
   buffer states_, logs_;

@@ -292,6 +292,14 @@ public:
     recurrence().copy_states(states, copies);
   }
 
+  void export_states(const state_cache& states, std::span<const state_export> out) override {
+    recurrence().export_states(states, out);
+  }
+
+  void import_states(state_cache& states, std::span<const state_import> in) override {
+    recurrence().import_states(states, in);
+  }
+
 private:
   recurrent_ops& recurrence() { return dynamic_cast<recurrent_ops&>(*ranks_.first().device); }
 

@@ -88,7 +88,6 @@ request check(const generation& asked, const generation_limits& limits) {
     if (use->of_rows()) {
       features.used.set(use);
       features.salt = salted(features.salt, use->salt());
-      features.lasting = features.lasting && use->lasting();
     }
   features.salt = salted(features.salt, client_salt(asked.cache_salt));
   checked.timeout = timeout_of(asked.timeout, limits.timeout);

@@ -46,6 +46,7 @@ struct runner_spec {
   std::int32_t host_blocks = 0;                // of the host block pool; 0: no swapping
   std::int32_t snapshots = 0;                  // of the states of recurrent layers
   std::size_t image_offset = 0;                // bytes of a block's image before those of this runner
+  std::size_t state_offset = 0;                // likewise of a state's
   std::shared_ptr<softmax_tally> softmax = {}; // gets what devices count; null: nobody asks
 };
 

@@ -13,10 +13,17 @@ namespace troupe {
 
 struct kv_disk {
   std::shared_ptr<kv_store> store;
+  std::size_t state_bytes = 0; // of the states of recurrent layers behind a block; 0: there are none
 
   /// Images of a replica that are on their way, in each direction.
   static std::size_t images_of(std::size_t block_bytes) {
     return std::max<std::size_t>((std::size_t(64) << 20) / block_bytes, 4);
+  }
+
+  /// For the states behind blocks, in one direction; null: there are none.
+  std::shared_ptr<const image_pool> make_state_images() const {
+    constexpr std::size_t few = 2; // one is filled while the other is written
+    return state_bytes > 0 ? std::make_shared<const image_pool>(state_bytes, few) : nullptr;
   }
 
   /// Blocks that are moved together: between steps, or before the thread of the disk looks after others.
@@ -28,7 +35,7 @@ struct kv_disk {
   kept_outside keeping() const {
     const auto bytes = store->block_bytes();
     return {store->keys(), std::make_shared<const image_pool>(bytes, images_of(bytes)),
-            static_cast<std::int32_t>(portion_of(bytes))};
+            static_cast<std::int32_t>(portion_of(bytes)), make_state_images()};
   }
 };
 

@@ -180,7 +180,7 @@ kv_store::head kv_store::head_of(const block_image& image) const {
   h.key = image.key;
   h.place = image.place;
   h.tokens = image.tokens;
-  h.block_bytes = block_bytes_;
+  h.block_bytes = image.bytes.size();
   return h;
 }
 
@@ -203,9 +203,10 @@ kv_store::outcome kv_store::read(block_image& image) {
   head found;
   block_sum sum(secret_);
   struct stat s {};
+  const auto bytes = image.bytes.size();
   // Sizes are those expected, or nothing is read.
-  bool good = opened && fstat(opened.get(), &s) == 0 && s.st_size == static_cast<off_t>(sizeof(head) + block_bytes_) &&
-    image.bytes.size() == block_bytes_ && !fault_injection::refuses("disk") && read_whole(opened, &found, sizeof found);
+  bool good = opened && fstat(opened.get(), &s) == 0 && s.st_size == static_cast<off_t>(sizeof(head) + bytes) &&
+    !fault_injection::refuses("disk") && read_whole(opened, &found, sizeof found);
   if (good) {
     auto same = expected;
     same.checksum = found.checksum;
@@ -214,8 +215,8 @@ kv_store::outcome kv_store::read(block_image& image) {
   }
   if (good)
     sum.add(&found, sizeof found - sizeof found.checksum);
-  for (std::size_t at = 0; good && at < block_bytes_; at += kv_piece) {
-    const auto part = image.bytes.subspan(at, std::min(kv_piece, block_bytes_ - at));
+  for (std::size_t at = 0; good && at < bytes; at += kv_piece) {
+    const auto part = image.bytes.subspan(at, std::min(kv_piece, bytes - at));
     good = read_whole(opened, part.data(), part.size());
     if (good)
       sum.add(part.data(), part.size());
@@ -280,7 +281,7 @@ bool kv_store::write(const block_image& image) {
     return refuse();
   }
   ++written_;
-  if (bytes_ += on_disk(sizeof h + block_bytes_); bytes_.load() > most_bytes_)
+  if (bytes_ += on_disk(sizeof h + image.bytes.size()); bytes_.load() > most_bytes_)
     trim(most_bytes_ / 10 * 9);
   return true;
 }

@@ -1,5 +1,5 @@
-// Keeps blocks of K and V in files that outlive the process. It is a cache and may lose anything at any time. Each
-// block is a file: what it is (key, tokens, numerics, version), its bytes in canonical form, and a checksum over both.
+// Keeps blocks of K and V, and states behind them, in files that outlive the process. It is a cache and may lose anything
+// at any time. Each is a file: what it is (key, tokens, numerics, version), its bytes in canonical form, and a checksum over both.
 // A file is written under another name and renamed into place. It is never flushed by force: what a loss of power
 // damages is noticed and computed again. When the folder has reached its size, the least recently used files go first,
 // and the end of a chain goes before its beginning.
@@ -47,7 +47,7 @@ public:
   const block_keys& keys() const { return keys_; }
   std::size_t block_bytes() const { return block_bytes_; }
 
-  /// Whether there is a file of this name.
+  /// Whether there is a file of this key.
   bool contains(const block_key& key) const;
 
   enum class outcome : std::uint8_t { found, absent, damaged };

@@ -29,6 +29,11 @@ block_key block_keys::next(const block_key& parent, std::span<const token_id> to
   return hash_under(secret_, words);
 }
 
+// Of no root or block: these have other lengths.
+block_key block_keys::of_state(const block_key& block) const {
+  return hash_under(secret_, std::array<std::uint64_t, 4>{block.high, block.low, 0x7374617465});
+}
+
 std::array<std::uint64_t, 2> block_keys::salt_secret() const {
   const auto h = hash_under(secret_, std::array<std::uint64_t, 1>{0x73616c74}); // of no root or block: shorter
   return {h.high, h.low};

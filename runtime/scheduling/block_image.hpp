@@ -33,6 +33,9 @@ public:
   /// Of the chain that goes on with these tokens of a block.
   block_key next(const block_key& parent, std::span<const token_id> tokens) const;
 
+  /// Of the states of recurrent layers behind the block of that key.
+  block_key of_state(const block_key& block) const;
+
   /// The secret that makes a client's salts (prefix_salt.hpp) those of all who share this one.
   std::array<std::uint64_t, 2> salt_secret() const;
 
@@ -41,12 +44,17 @@ private:
   std::array<std::uint64_t, 2> numerics_;
 };
 
-/// One block in its canonical form (kernels/block_transfer.hpp), and what it is.
+/// One block in its canonical form (kernels/block_transfer.hpp), and what it is; or the states of recurrent layers behind
+/// it (kernels/recurrent.hpp).
 struct block_image {
   block_key key;
   std::int32_t place = 0; // in its chain
   std::array<token_id, kernels::block_tokens> tokens{};
   std::span<std::byte> bytes; // of the form
+  bool state = false;         // of the states, with the block's place and tokens
+
+  /// Where a state is: behind so many rows.
+  std::int32_t position() const { return (place + 1) * kernels::block_tokens; }
 };
 
 using block_image_ptr = std::shared_ptr<block_image>;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace troupe {
@@ -20,6 +22,22 @@ inline constexpr std::uint64_t rotation_salt = std::uint64_t{1} << 61;
 /// The number of a client's own text that separates its prefixes from others' (vLLM's `cache_salt`); 0 for an empty
 /// one. Nobody can choose texts that have a certain number, as it depends on a secret of this process.
 std::uint64_t client_salt(std::string_view text);
+
+/// A checksum of values that K and V depend on, fed piece by piece in a fixed order.
+class value_sum {
+public:
+  void add(std::span<const float> values);
+  void add(std::uint64_t number);
+
+  /// Never 0.
+  std::uint64_t value() const { return sum_ | 1; }
+
+private:
+  std::uint64_t sum_ = 0;
+};
+
+/// The number of values with that sum; 0 for 0. Kinds of values are kept apart, and from texts of clients.
+std::uint64_t value_salt(std::string_view kind, std::uint64_t sum);
 
 /// Makes the secret that of all processes which keep prefixes in one place. Before requests are served.
 void set_client_salt_secret(const std::array<std::uint64_t, 2>& secret);

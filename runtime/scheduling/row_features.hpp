@@ -15,7 +15,6 @@ namespace troupe {
 struct row_features {
   technique_uses used = {}; // fitted to the model
   prefix_salt salt = 0;     // of what K and V depend on, or are kept apart by
-  bool lasting = true;      // the salt means the same in other processes
 };
 
 /// Null: none.

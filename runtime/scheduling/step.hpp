@@ -64,7 +64,6 @@ struct block_demand {
   std::int32_t from = anywhere; // its first row, if what was granted from there on (wrong guesses) is taken back;
                                 // with `open`: the cached prefix may be at most so long
   prefix_salt salt = 0;         // with `open`
-  bool lasting = true;          // with `open`: the salt has the same meaning in other processes
   bool whole = false;           // never granted in part
   std::int32_t guesses = 0;     // of the rows, the last ones that may be taken back
   std::int32_t branches = 0;    // of the step, further rows: guesses at the positions of others, in a tree
@@ -88,7 +87,8 @@ struct block_arrival {
   prefix_salt salt = 0;
   std::int32_t first = 0; // place in the chain of the first of these
   std::vector<block_image_ptr> images;
-  std::uint64_t request = 0; // another replica's, that sends them; 0: they come from the disk
+  std::uint64_t request = 0;                // another replica's, that sends them; 0: they come from the disk
+  std::vector<block_image_ptr> states = {}; // behind blocks of the chain, up to these
 };
 
 /// Whether it currently pays to swap evicted blocks out to host memory, and to swap them back in.
@@ -139,8 +139,8 @@ struct block_move {
     copy,      // from block to block (copy-on-write)
     swap_out,  // from block to host slot
     swap_in,   // from host slot to block
-    save,      // from block to image
-    load,      // from image to block
+    save,      // from block to image, or from a snapshot of states to an image of one
+    load,      // the other way
     copy_state // from state to state: forks, and snapshots that a cached prefix ends with
   };
   kind what = kind::copy;
@@ -151,8 +151,9 @@ struct block_move {
 
 /// The answer to a lookup.
 struct block_found {
-  std::int32_t blocks = 0; // of the chain that are cached
-  block_key key;           // of the last one
+  std::int32_t blocks = 0;  // of the chain that are cached
+  block_key key;            // of the last one of those reached
+  std::int32_t reached = 0; // of these, up to the last snapshot of states; all without recurrent layers
 };
 
 struct block_grant {

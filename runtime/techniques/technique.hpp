@@ -206,9 +206,9 @@ public:
   /// Why the prompt must be tokens: how the sentence ends that refuses others. Empty: it need not be.
   virtual std::string_view needs_tokens() const { return {}; }
 
-  // What K and V depend on (runtime/scheduling/prefix_salt.hpp), of a fitted one:
-  virtual std::uint64_t salt() const { return 0; } // 0: not on it
-  virtual bool lasting() const { return true; }    // the number means the same in other processes
+  /// What K and V depend on (runtime/scheduling/prefix_salt.hpp), of a fitted one; 0: not on it. It is the same in all
+  /// processes that keep prefixes in one place.
+  virtual std::uint64_t salt() const { return 0; }
 
   // The hooks that it has:
   /// The edit of one sequence of a request, by its seed and the sequence's number.

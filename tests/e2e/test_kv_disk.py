@@ -1,24 +1,29 @@
 """Cached prefixes outlive the process (--kv-disk), and change no results."""
 
+import array
 import concurrent.futures
 import contextlib
+import json
 import os
 import random
 import re
 import resource
 import signal
 import stat
+import struct
 
 import pytest
 
-from server import wait_until
+from server import GOLDEN, wait_until
+from test_lora import write_adapter
+from test_prompt_embeds import Embeddings, saved, text_of
 
 LONG = [3 + 7 * i % 90 for i in range(200)]  # token ids: 12 full blocks and a rest
 FLAGS = "--dtype", "bf16"
 
 
 def ask(server, prompt, **more):
-    body = {"prompt": prompt, "max_tokens": 20, "temperature": 1, "seed": 9, "ignore_eos": True,
+    body = {**({"prompt": prompt} if prompt else {}), "max_tokens": 20, "temperature": 1, "seed": 9, "ignore_eos": True,
             "return_token_ids": True, "logprobs": 2, **more}
     reply = server.post("/v1/completions", body)
     assert reply.status_code == 200, reply.text
@@ -140,6 +145,41 @@ def test_salted_prefixes_are_found_by_their_salt_alone_after_a_restart(disk):
     assert ask(second, LONG, cache_salt="yours") == (expected, 0)
     assert ask(second, LONG) == (expected, 0)
     assert ask(second, LONG, cache_salt="mine") == (expected, 192)
+
+
+def test_prefixes_under_adapters_steering_and_embeddings_are_found_after_a_restart(disk, tmp_path):
+    adapters = [write_adapter(tmp_path / f"adapter{seed}", seed) for seed in (1, 2)]
+    vector = tmp_path / "vector.safetensors"
+    rows = Embeddings(GOLDEN)
+    write_vector(vector, rows.width)
+    embedded = {"prompt_embeds": text_of(saved(rows.of(LONG), rows.width))}
+
+    def start(*names):
+        flags = [flag for name, folder in zip(names, adapters) for flag in ("--lora", f"{name}={folder}")]
+        return disk(*flags, "--steer", f"v={vector}", "--enable-prompt-embeds")
+
+    asked = [dict(model="one"), dict(model="two"), dict(steering=[{"name": "v"}]),
+             dict(steering=[{"name": "v", "strength": 2}]), {}]
+    first = start("one", "two")
+    expected = [ask(first, LONG, **how) for how in asked]
+    assert len({str(answer) for answer, _ in expected}) == len(asked)
+    assert {cached for _, cached in expected} == {0}
+    assert ask(first, None, **embedded)[1] == 0
+    written(first, 13 * (len(asked) + 1))
+    kill(first)
+    second = start("one", "two")
+    assert [ask(second, LONG, **how) for how in asked] == [(answer, 192) for answer, _ in expected]
+    assert ask(second, None, **embedded)[1] == 192
+    kill(second)
+    adapters.reverse()  # found by their values, whatever their names
+    third = start("two", "one")
+    assert ask(third, LONG, model="one") == (expected[0][0], 192)
+
+
+def write_vector(file, hidden):
+    values = array.array("f", (((5 * i) % 7 - 3) / 2 for i in range(hidden))).tobytes()
+    header = json.dumps({"direction.1": {"dtype": "F32", "shape": [hidden], "data_offsets": [0, len(values)]}}).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header + values)
 
 
 def test_a_disk_that_refuses_is_told_of_once_and_serving_goes_on(disk, launch):

@@ -206,6 +206,15 @@ public:
 
   void copy(const std::vector<state_copy>& copies) { ops_.copy_states(*states_, copies); }
 
+  /// The same, by way of memory outside.
+  void carry(std::int32_t from, std::int32_t to, std::int32_t position) {
+    std::vector<char> outside(states_->shape.slot_bytes());
+    const state_export out{from, outside.data()};
+    ops_.export_states(*states_, {&out, 1});
+    const state_import in{outside.data(), to, position};
+    ops_.import_states(*states_, {&in, 1});
+  }
+
 private:
   static const float* floats(const buffer& memory) { return static_cast<const float*>(memory.get()); }
 
@@ -304,10 +313,13 @@ inline void check_crowd(const layer& l, const backend_maker& make, const std::ve
         at += std::size_t(chunks[i].rows);
         done[std::size_t(s)] += right;
       }
-      // Now and then a sequence goes on in another slot, from a snapshot or from a copy without pending rows.
+      // Now and then a sequence goes on in another slot, from a snapshot that was copied, or was outside meanwhile.
       const auto s = std::size_t(random.below(sequences));
       if (saved[s] > 0 && random.below(4) == 0) {
-        e.copy({{std::int32_t(4 + s), spare}});
+        if (random.below(2) == 0)
+          e.copy({{std::int32_t(4 + s), spare}});
+        else
+          e.carry(std::int32_t(4 + s), spare, std::int32_t(saved[s]));
         done[s] = saved[s];
         std::swap(slots[s], spare);
       }

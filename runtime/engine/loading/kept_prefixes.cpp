@@ -2,6 +2,8 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/thread_pool.hpp"
+#include "runtime/model/recurrent_layers.hpp"
+#include "runtime/model/size_estimate.hpp"
 #include "runtime/scheduling/prefix_salt.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/text/number_text.hpp"
@@ -27,8 +29,14 @@ std::string numbers_of(const precision& p) {
 
 std::string cache_of(const model_config& config, const precision& p) {
   const auto shape = kv_shape_of(config, p, 1);
-  return std::string(kernels::to_string(shape.type)) + " " + std::to_string(shape.kv_heads) + "x" +
+  auto text = std::string(kernels::to_string(shape.type)) + " " + std::to_string(shape.kv_heads) + "x" +
     std::to_string(shape.head_dim);
+  if (config.recurrent) {
+    const auto state = state_shape_of(config, 0, 0, 0);
+    text += ", states " + std::to_string(state.taps) + "x" + std::to_string(state.channels) + " " +
+      std::to_string(state.heads) + "x" + std::to_string(state.key_dim) + "x" + std::to_string(state.value_dim);
+  }
+  return text;
 }
 
 /// Synthetic models are the same wherever their names are.
@@ -117,16 +125,13 @@ std::shared_ptr<const kv_disk> open_kv_disk(const engine_options& options, const
     return nullptr;
   if (!options.prefix_cache)
     refuse_field("kv_disk", "keeps what is in the prefix cache, but the prefix cache is off");
-  if (opened.source.config.recurrent)
-    refuse_field("kv_disk",
-                 "keeps keys and values alone, but a model of the family `" + opened.source.config.family +
-                   "` has recurrent layers, whose states are needed with them",
-                 errc::unsupported);
   kernels::thread_pool pool(options.compute.threads);
   const auto id = numerics_of(opened, rope_borders, pool);
-  std::size_t bytes = 0;
-  for (const auto& stage : opened.stages)
+  std::size_t bytes = 0, state_bytes = 0;
+  for (const auto& stage : opened.stages) {
     bytes += kv_shape_of(stage.config, stage.precision, 1).block_bytes();
+    state_bytes += state_bytes_per_sequence(stage.config);
+  }
   for (const auto& each : opened.seconds)
     bytes += each.block_bytes();
   kv_store_options where{options.kv_disk};
@@ -136,7 +141,7 @@ std::shared_ptr<const kv_disk> open_kv_disk(const engine_options& options, const
   if (!store)
     return nullptr;
   set_client_salt_secret(store->keys().salt_secret());
-  return std::make_shared<const kv_disk>(kv_disk{std::move(store)});
+  return std::make_shared<const kv_disk>(kv_disk{std::move(store), state_bytes});
 }
 
 } // namespace troupe

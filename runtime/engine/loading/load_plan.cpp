@@ -4,6 +4,7 @@
 #include "runtime/engine/loading/memory_plan.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/engine/loading/weight_loading.hpp"
+#include "runtime/model/size_estimate.hpp"
 #include "runtime/support/kv_blocks.hpp"
 #include "runtime/support/text/byte_size.hpp"
 
@@ -273,6 +274,8 @@ block_exchange plan_exchange(const opened_model& opened, std::span<const std::in
   block_exchange exchange{rates.block_bytes, numerics_within(opened, rope_borders).hash()};
   for (const auto& each : opened.seconds)
     exchange.block_bytes += each.block_bytes();
+  for (const auto& stage : opened.stages)
+    exchange.state_bytes += state_bytes_per_sequence(stage.config);
   const auto bytes = static_cast<double>(exchange.block_bytes);
   if (rates.to_host > 0 && rates.to_device > 0)
     exchange.copy_ms = 1e3 * bytes / rates.to_host + 1e3 * bytes / rates.to_device;
@@ -293,11 +296,6 @@ std::vector<int> rope_borders(std::span<const model_config* const> models, int m
 load_plan plan_load(const engine_options& options, opened_model& opened) {
   load_plan plan;
   const auto& config = opened.source.config;
-  if (config.recurrent && !options.roles.empty())
-    throw failure(errc::unsupported,
-                  "`roles` does not support models with recurrent layers yet, such as those of the family `" +
-                    config.family + "`: blocks alone do not continue a prompt",
-                  "roles");
   const auto roles = replica_roles(options);
   const auto devices = devices_of_all(options, opened, static_cast<int>(roles.size()));
   const auto [memory, kv_block, step_tokens] = decide(options, opened, plan);

@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/engine/checked_generation.hpp"
+#include "runtime/model/size_estimate.hpp"
 
 #include <algorithm>
 #include <set>
@@ -11,7 +12,8 @@ namespace troupe {
 
 namespace {
 
-constexpr int mask_threads = 3; // for constraints; they sleep unless there are any
+constexpr std::size_t most_sent_states = 4; // on their way at a time: each is the last of a prompt
+constexpr int mask_threads = 3;             // for constraints; they sleep unless there are any
 
 } // namespace
 
@@ -52,7 +54,10 @@ std::optional<sent_elsewhere> replica_plan::sending() const {
   if (exchange.block_bytes == 0)
     return std::nullopt;
   const auto images = std::max<std::size_t>(most_bytes / exchange.block_bytes, 4);
-  return sent_elsewhere{std::make_shared<const image_pool>(exchange.block_bytes, images), exchange.numerics};
+  sent_elsewhere how{std::make_shared<const image_pool>(exchange.block_bytes, images), exchange.numerics};
+  if (exchange.state_bytes > 0)
+    how.states = std::make_shared<const image_pool>(exchange.state_bytes, most_sent_states);
+  return how;
 }
 
 model_replica replica_of(std::shared_ptr<const loaded_model> model, std::size_t number) {
@@ -61,9 +66,12 @@ model_replica replica_of(std::shared_ptr<const loaded_model> model, std::size_t 
 }
 
 runner_spec model_replica::runner(std::size_t stage) const {
-  std::size_t before = 0;
-  for (std::size_t i = 0; i < stage; ++i)
-    before += kv_shape_of(model->stages[i].weights->config, model->stages[i].precision, 1).block_bytes();
+  std::size_t before = 0, states_before = 0;
+  for (std::size_t i = 0; i < stage; ++i) {
+    const auto& config = model->stages[i].weights->config;
+    before += kv_shape_of(config, model->stages[i].precision, 1).block_bytes();
+    states_before += state_bytes_per_sequence(config);
+  }
   const auto& own = plan.copy > 0 ? model->copies.at(plan.copy - 1) : model->stages.at(stage);
   return {.weights = own.weights,
           .precision = own.precision,
@@ -74,6 +82,7 @@ runner_spec model_replica::runner(std::size_t stage) const {
           .host_blocks = plan.host_blocks,
           .snapshots = plan.snapshots,
           .image_offset = before,
+          .state_offset = states_before,
           .softmax = model->softmax};
 }
 

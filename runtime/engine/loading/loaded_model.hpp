@@ -58,6 +58,7 @@ struct block_exchange {
   std::size_t block_bytes = 0;             // 0: not at all
   std::array<std::uint64_t, 2> numerics{}; // the hash of the id that must be equal
   double copy_ms = 0;                      // of a block, out of one pool and into another
+  std::size_t state_bytes = 0;             // of a snapshot of recurrent layers' states; 0: there are none
 };
 
 /// What one replica has of its own.

@@ -35,6 +35,7 @@ cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::back
     cache_(backend_->make_kv_cache(
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(spec.blocks)))),
     image_offset_(spec.image_offset),
+    state_offset_(spec.state_offset),
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
   if (const auto* own = backend_->storable(); own && own->shards() == 1) // ranks wait for each other: all must run
     pool_ = &own->pool();
@@ -152,7 +153,17 @@ void cpu_step_runner::move_alike(std::span<const block_move> moves) {
   exports_.clear();
   imports_.clear();
   state_copies_.clear();
-  for (const auto& m : moves)
+  state_exports_.clear();
+  state_imports_.clear();
+  for (const auto& m : moves) {
+    if (m.image && m.image->state) {
+      auto* bytes = m.image->bytes.data() + state_offset_;
+      if (m.what == kind::save)
+        state_exports_.push_back({m.from, bytes});
+      else
+        state_imports_.push_back({bytes, m.to, m.image->position()});
+      continue;
+    }
     switch (m.what) {
       case kind::copy: copies_.push_back({m.from, m.to}); break;
       case kind::swap_out: exports_.push_back({m.from, slot(m.to)}); break;
@@ -161,14 +172,22 @@ void cpu_step_runner::move_alike(std::span<const block_move> moves) {
       case kind::load: imports_.push_back({m.image->bytes.data() + image_offset_, m.to}); break;
       case kind::copy_state: state_copies_.push_back({m.from, m.to}); break;
     }
-  if (states_)
-    dynamic_cast<kernels::recurrent_ops&>(*backend_).copy_states(*states_, state_copies_);
+  }
+  if (states_) // else they are another stage's, or another model's
+    move_states();
   backend_->copy_blocks(*cache_, copies_);
   if (exports_.empty() && imports_.empty())
     return;
   auto& transfer = dynamic_cast<kernels::block_transfer&>(*backend_);
   transfer.export_blocks(*cache_, exports_);
   transfer.import_blocks(*cache_, imports_);
+}
+
+void cpu_step_runner::move_states() {
+  auto& ops = dynamic_cast<kernels::recurrent_ops&>(*backend_);
+  ops.copy_states(*states_, state_copies_);
+  ops.export_states(*states_, state_exports_);
+  ops.import_states(*states_, state_imports_);
 }
 
 const kernels::activation_sparsity* cpu_step_runner::sparsity() const {

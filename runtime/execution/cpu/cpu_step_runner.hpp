@@ -34,6 +34,7 @@ private:
   void conclude(const step_plan& plan, step_output& output);
   std::shared_ptr<const stage_rows> pass_on();
   void move_alike(std::span<const block_move> moves);
+  void move_states();
 
   std::unique_ptr<kernels::backend> backend_;
   kernels::thread_pool* pool_ = nullptr; // the backend's, whose cores it shares with other engines; null: it has ranks
@@ -42,12 +43,14 @@ private:
   std::unique_ptr<kernels::kv_cache> cache_;
   std::unique_ptr<kernels::state_cache> states_;   // of recurrent layers; or null
   std::vector<std::unique_ptr<inner_rows>> inner_; // of the techniques that have any
-  std::size_t image_offset_;
+  std::size_t image_offset_, state_offset_;
   std::vector<token_id> slot_tokens_; // the token last sampled for each slot
   std::vector<token_id> tokens_;      // of the step being run
   kernels::buffer host_pool_;         // [host_blocks] of block_bytes; takes memory as it is written to
   std::vector<kernels::block_copy> copies_;
   std::vector<kernels::state_copy> state_copies_;
+  std::vector<kernels::state_export> state_exports_;
+  std::vector<kernels::state_import> state_imports_;
   std::vector<kernels::block_export> exports_;
   std::vector<kernels::block_import> imports_;
   buffer_pool logits_, hidden_, passed_;

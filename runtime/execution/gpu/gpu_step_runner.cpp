@@ -27,6 +27,8 @@ bool decodes_only(const step_plan& plan) {
   return true;
 }
 
+bool moves_state(const block_move& m) { return m.what == block_move::kind::copy_state || (m.image && m.image->state); }
+
 const cuda::event& on_device(const kernels::device_event_ptr& e) { return dynamic_cast<const cuda::event&>(*e); }
 
 } // namespace
@@ -43,6 +45,7 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
     cache_(backend_->make_kv_cache(
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(blocks_) + 1))),
     image_offset_(spec.image_offset),
+    state_offset_(spec.state_offset),
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
   if (const auto& config = decoder_.weights().config; config.state_layers() > 0)
     states_ = dynamic_cast<kernels::recurrent_ops&>(*backend_).make_state_cache(
@@ -129,7 +132,7 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
   // Recorded steps run no code of the host, so states are told of a step here.
   const kernels::recurrent_step recurrent{states_.get(), plan.states, plan.saves, true};
   const kernels::batch batch{sequences_, tables_, states_ ? &recurrent : nullptr};
-  copy_states(plan.moves);
+  move_states(plan.moves);
   if (states_)
     states_->begin(plan.sequences, plan.states, plan.saves);
   backend_->stage({slots_or_tokens_, batch, part.heads ? logit_rows_ : std::span<const std::int32_t>(), decode});
@@ -262,30 +265,39 @@ void gpu_step_runner::lay_out(const step_plan& plan, int rows) {
 }
 
 void gpu_step_runner::move(std::span<const block_move> moves) {
-  copy_states(moves);
+  move_states(moves);
   move_blocks(moves);
 }
 
-// In the order of the steps, which all use states.
-void gpu_step_runner::copy_states(std::span<const block_move> moves) {
-  std::vector<kernels::state_copy> copies;
-  for (const auto& m : moves)
-    if (m.what == block_move::kind::copy_state)
-      copies.push_back({m.from, m.to});
-  if (states_ && !copies.empty())
-    dynamic_cast<kernels::recurrent_ops&>(*backend_).copy_states(*states_, copies);
+// In the order of the steps, which all use states. Those outside are waited for.
+void gpu_step_runner::move_states(std::span<const block_move> moves) {
+  if (!states_)
+    return; // they are another stage's
+  auto& ops = dynamic_cast<kernels::recurrent_ops&>(*backend_);
+  for (const auto& m : moves) {
+    if (m.what == block_move::kind::copy_state) {
+      const kernels::state_copy copy{m.from, m.to};
+      ops.copy_states(*states_, {&copy, 1});
+    } else if (moves_state(m) && m.what == block_move::kind::save) {
+      const kernels::state_export out{m.from, m.image->bytes.data() + state_offset_};
+      ops.export_states(*states_, {&out, 1});
+    } else if (moves_state(m)) {
+      const kernels::state_import in{m.image->bytes.data() + state_offset_, m.to, m.image->position()};
+      ops.import_states(*states_, {&in, 1});
+    }
+  }
 }
 
 // On the copy stream, concurrent with the steps in flight unless one of them uses a block that is moved. Images are in
 // ordinary memory of others, so they are waited for.
 void gpu_step_runner::move_blocks(std::span<const block_move> moves) {
   using kind = block_move::kind;
-  if (std::ranges::all_of(moves, [](const block_move& m) { return m.what == kind::copy_state; }))
+  if (std::ranges::all_of(moves, moves_state))
     return;
   const auto& aside = backend_->copy_queue();
   cuda::event before, after;
   const auto in_use = [this](const block_move& m) {
-    if (m.what == kind::copy_state)
+    if (moves_state(m))
       return false;
     const bool reads = m.what != kind::swap_in && m.what != kind::load;
     const bool writes = m.what != kind::swap_out && m.what != kind::save;
@@ -300,7 +312,9 @@ void gpu_step_runner::move_blocks(std::span<const block_move> moves) {
     return static_cast<char*>(host_pool_.get()) + static_cast<std::size_t>(index) * block_bytes;
   };
   bool images = false;
-  for (const auto& m : moves)
+  for (const auto& m : moves) {
+    if (moves_state(m))
+      continue; // it was moved ahead
     switch (m.what) {
       case kind::copy: copies_.push_back({m.from, m.to}); break;
       case kind::swap_out:
@@ -321,8 +335,9 @@ void gpu_step_runner::move_blocks(std::span<const block_move> moves) {
         backend_->restore_block(aside, *cache_, m.to, m.image->bytes.data() + image_offset_);
         images = true;
         break;
-      case kind::copy_state: break; // copied ahead
+      case kind::copy_state: break;
     }
+  }
   copy_blocks();
   if (images)
     aside.synchronise();

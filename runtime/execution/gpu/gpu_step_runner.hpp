@@ -52,7 +52,7 @@ private:
   void add_softmax();
 
   void copy_blocks();
-  void copy_states(std::span<const block_move> moves);
+  void move_states(std::span<const block_move> moves);
   void move_blocks(std::span<const block_move> moves);
   void lay_out(const step_plan& plan, int rows);
   layer_span part_of_model() const;
@@ -70,7 +70,7 @@ private:
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;     // the last block belongs to padding rows
   std::unique_ptr<kernels::state_cache> states_; // of recurrent layers; or null
-  std::size_t image_offset_;
+  std::size_t image_offset_, state_offset_;
   kernels::buffer host_pool_;               // pinned host memory, [host_blocks] of block_bytes
   std::vector<kernels::block_copy> copies_; // not queued yet
   kernels::buffer decode_logits_;           // [most_decodes_, vocab], f32: output of recorded steps

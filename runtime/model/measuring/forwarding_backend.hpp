@@ -149,6 +149,12 @@ public:
   void copy_states(kernels::state_cache& states, std::span<const kernels::state_copy> copies) override {
     recurrence().copy_states(states, copies);
   }
+  void export_states(const kernels::state_cache& states, std::span<const kernels::state_export> out) override {
+    recurrence().export_states(states, out);
+  }
+  void import_states(kernels::state_cache& states, std::span<const kernels::state_import> in) override {
+    recurrence().import_states(states, in);
+  }
 
 protected:
   kernels::gaussian_gates& gates() { return dynamic_cast<kernels::gaussian_gates&>(inner_); }

@@ -29,6 +29,9 @@ struct block_counters {
   std::uint64_t snapshots_in_use = 0;
   std::uint64_t snapshots_restored = 0;
   std::uint64_t snapshots_evicted = 0; // for others
+  std::uint64_t states_kept = 0;       // snapshots saved to be kept outside
+  std::uint64_t states_adopted = 0;    // that came from outside
+  std::uint64_t states_sent = 0;       // to other replicas
 };
 
 template <>
@@ -60,6 +63,11 @@ inline constexpr std::array statistics_of<block_counters>{
              "Cached prefixes of models with recurrent layers that were used."),
   counter_of(&block_counters::snapshots_evicted, "troupe_state_snapshots_evicted_total",
              "Snapshots given up for others."),
+  counter_of(&block_counters::states_kept, "troupe_state_snapshots_kept_total",
+             "Snapshots saved to be kept on the disk."),
+  counter_of(&block_counters::states_adopted, "troupe_state_snapshots_adopted_total",
+             "Snapshots that came from outside the pool."),
+  counter_of(&block_counters::states_sent, "troupe_state_snapshots_sent_total", "Snapshots sent to other replicas."),
   counter_of(&block_counters::unkept, "troupe_kv_blocks_unkept_total", "Blocks evicted before they could be saved."),
   counter_of(&block_counters::sent, "troupe_kv_blocks_sent_total", "Blocks of prompts sent to other replicas."),
   counter_of(&block_counters::sent_bytes, "troupe_kv_sent_bytes_total", "Bytes of these."),

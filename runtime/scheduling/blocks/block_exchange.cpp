@@ -16,19 +16,30 @@ std::span<const token_id> block_of(std::span<const token_id> tokens, std::int32_
   return tokens.subspan(static_cast<std::size_t>(place) * kernels::block_tokens, kernels::block_tokens);
 }
 
+/// Blocks with a snapshot that a sequence may begin behind: its last token is always computed.
+std::int32_t most_reached(std::span<const token_id> tokens) {
+  return tokens.empty() ? 0 : static_cast<std::int32_t>(tokens.size() - 1) / kernels::block_tokens;
+}
+
 } // namespace
 
 block_found block_manager::look_up(const block_lookup& l) const {
   block_found found;
+  block_key key;
   if (pool_.kept)
-    found.key = pool_.kept->keys.root(l.salt);
+    found.key = key = pool_.kept->keys.root(l.salt);
   chain at{l.salt, l.salt};
-  for (; found.blocks < full_blocks(*l.tokens); ++found.blocks) {
+  while (prefix_cache_ && found.blocks < full_blocks(*l.tokens)) {
     const auto tokens = block_of(*l.tokens, found.blocks);
-    if (!prefix_cache_ || !pool_.follow(at, tokens))
+    if (!pool_.follow(at, tokens))
       break;
     if (pool_.kept)
-      found.key = pool_.kept->keys.next(found.key, tokens);
+      key = pool_.kept->keys.next(key, tokens);
+    ++found.blocks;
+    if (pool_.snapshots && !(found.blocks <= most_reached(*l.tokens) && pool_.snapshots->find(at.content)))
+      continue;
+    found.reached = found.blocks;
+    found.key = key;
   }
   return found;
 }
@@ -59,7 +70,30 @@ void block_manager::send_some(block_grant& grant) {
       grant.moves.push_back(
         {block_move::kind::save, from.table[static_cast<std::size_t>(s.next)], 0, std::move(image), s.to});
     }
+    if (pool_.snapshots && states_to_send_ && s.with_state && s.next >= s.to->blocks() &&
+        from.committed_blocks >= s.to->blocks() && !send_state(from, s, grant)) {
+      grant.unsent = true;
+      return;
+    }
   }
+}
+
+// The last one that the prompt has, if there is one. False if it must wait.
+bool block_manager::send_state(const sequence& from, shipment& s, block_grant& grant) {
+  for (auto place = most_reached(*s.to->tokens); place-- > 0;)
+    if (const auto slot = pool_.snapshots->find(pool_.content(from.table[static_cast<std::size_t>(place)]).id)) {
+      auto image = states_to_send_->take();
+      if (!image)
+        return false;
+      image->place = place;
+      image->state = true;
+      pool_.counters.sent_bytes += image->bytes.size();
+      ++pool_.counters.states_sent;
+      grant.moves.push_back({block_move::kind::save, *slot, 0, std::move(image), s.to});
+      break;
+    }
+  s.with_state = false;
+  return true;
 }
 
 // -- what is kept outside ---------------------------------------------------------------------------------------------
@@ -104,12 +138,29 @@ void block_manager::arrive(const block_arrival& a, swap_decision swap, block_gra
     grant.moves.push_back({block_move::kind::load, 0, room[i], a.images[i]});
     ++used;
   }
+  for (const auto& image : a.states)
+    adopt_state(a, image, grant);
   pool_.counters.adopted += used;
   pool_.counters.unwanted += a.images.size() - used;
   // The end of a chain is evicted first.
   for (const auto& blocks : {room, before})
     for (auto b = blocks.rbegin(); b != blocks.rend(); ++b)
       pool_.unreference(*b);
+}
+
+void block_manager::adopt_state(const block_arrival& a, const block_image_ptr& image, block_grant& grant) {
+  if (!pool_.snapshots || !prefix_cache_ || image->place < 0 || image->place >= full_blocks(*a.tokens))
+    return;
+  chain at{a.salt, a.salt};
+  for (std::int32_t i = 0; i <= image->place; ++i)
+    if (!pool_.follow(at, block_of(*a.tokens, i)))
+      return;
+  const auto slot = pool_.snapshots->find(at.content) ? std::nullopt : pool_.snapshots->take();
+  if (!slot)
+    return;
+  pool_.snapshots->attach(at.content, *slot);
+  ++pool_.counters.states_adopted;
+  grant.moves.push_back({block_move::kind::load, 0, *slot, image});
 }
 
 } // namespace troupe

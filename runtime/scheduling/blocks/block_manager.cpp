@@ -64,13 +64,12 @@ void block_manager::index_full_block(sequence& s) {
   auto& own = s.table[static_cast<std::size_t>(s.committed_blocks)];
   const auto hash = pool_.hash(s.hash, s.tail);
   const auto known = pool_.find(s.content, hash, s.tail);
-  const bool kept = pool_.kept && s.lasting;
-  if (kept)
+  if (pool_.kept)
     s.key = pool_.kept->keys.next(s.key, s.tail);
   if (known == none) {
     block_content content{0, s.content, hash, {}, s.key, s.committed_blocks};
     std::copy(s.tail.begin(), s.tail.end(), content.tokens.begin());
-    pool_.put(own, content, kept);
+    pool_.put(own, content, pool_.kept.has_value());
   } else if (known != own) {
     // Another sequence computed the same content meanwhile, to the same bits: keep one of the two.
     pool_.reference(known);
@@ -81,8 +80,8 @@ void block_manager::index_full_block(sequence& s) {
   s.hash = hash;
   ++s.committed_blocks;
   s.tail.clear();
-  if (pool_.snapshots)
-    s.snapshots.attach(*pool_.snapshots, s.content, s.committed_blocks * block_size);
+  if (pool_.snapshots && s.snapshots.attach(*pool_.snapshots, s.content, s.committed_blocks * block_size))
+    pool_.keep_state(pool_.content(own));
 }
 
 void block_manager::fork(const block_fork& f) {
@@ -102,16 +101,17 @@ void block_manager::fork(const block_fork& f) {
 // Also by blocks that are in the index, so that the chain ends sooner.
 void block_manager::shorten(sequence& s, std::int32_t length) {
   if (const auto blocks = length / block_size; blocks < s.committed_blocks) {
-    // What other blocks the chain has outside the pool (`key`) is not known of its middle.
-    s.lasting = false;
     s.committed_blocks = blocks;
     s.tail.clear();
     if (blocks > 0) {
       const auto& last = pool_.content(s.table[static_cast<std::size_t>(blocks) - 1]);
       s.content = last.id;
       s.hash = last.hash;
+      s.key = last.key;
     } else {
       s.content = s.hash = s.root;
+      if (pool_.kept)
+        s.key = pool_.kept->keys.root(s.root);
     }
   }
   truncate(s, length);
@@ -123,6 +123,9 @@ void block_manager::release(sequence_id id) {
     return;
   // Last block first: the end of a chain is useless without its beginning, so it is evicted first.
   auto& table = found->second.table;
+  if (const auto last = found->second.snapshots.rolling(); last.content != 0 && last.place < std::ssize(table) &&
+      pool_.content(table[static_cast<std::size_t>(last.place)]).id == last.content)
+    pool_.keep_state(pool_.content(table[static_cast<std::size_t>(last.place)]));
   for (auto b = table.rbegin(); b != table.rend(); ++b)
     if (*b != none) // still in host memory
       pool_.unreference(*b);
@@ -140,7 +143,6 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     if (!d.open)
       return a;
     found = sequences_.try_emplace(d.sequence).first;
-    found->second.lasting = d.lasting;
     hits = open(found->second, *d.open, d.from, d.salt, swap.swap_in);
     if (d.alike > found->second.length && has(d.like, d.alike)) {
       let_go(hits);
@@ -226,8 +228,7 @@ std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std:
                                                          std::int32_t most, prefix_salt salt, bool from_host) {
   std::vector<host_hit> hits;
   s.content = s.hash = s.root = salt; // of its chain of blocks
-  const bool kept = pool_.kept && s.lasting;
-  if (kept)
+  if (pool_.kept)
     s.key = pool_.kept->keys.root(salt);
   if (!prefix_cache_ || tokens.empty())
     return hits;
@@ -250,7 +251,7 @@ std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std:
     s.table.push_back(found.block);
     s.content = at.content;
     s.hash = at.hash;
-    if (kept)
+    if (pool_.kept)
       s.key = pool_.kept->keys.next(s.key, chunk);
     ++s.committed_blocks;
     s.length += block_size;

@@ -29,8 +29,9 @@ namespace troupe {
 
 /// That content is sent to other replicas, or comes from them.
 struct sent_elsewhere {
-  std::shared_ptr<const image_pool> images; // in which it travels
-  std::array<std::uint64_t, 2> numerics{};  // the hash of the id under which blocks are exchanged
+  std::shared_ptr<const image_pool> images;      // in which it travels
+  std::array<std::uint64_t, 2> numerics{};       // the hash of the id under which blocks are exchanged
+  std::shared_ptr<const image_pool> states = {}; // for snapshots of states; null: they do not travel
 };
 
 class block_manager {
@@ -45,7 +46,11 @@ public:
   /// Before anything is served.
   void keep_outside(kept_outside how) { pool_.kept = std::move(how); }
 
-  void send_with(std::shared_ptr<const image_pool> images) { to_send_ = std::move(images); }
+  /// `states`: with the blocks of a prompt, also the last snapshot; null: none.
+  void send_with(std::shared_ptr<const image_pool> images, std::shared_ptr<const image_pool> states = {}) {
+    to_send_ = std::move(images);
+    states_to_send_ = std::move(states);
+  }
   /// Before anything is served: sequences have states, and cached prefixes end with a snapshot of them.
   void keep_snapshots(state_snapshots where) { pool_.snapshots = std::move(where); }
 
@@ -55,10 +60,8 @@ public:
   /// grants list them to be saved, as they are committed and there are images. Unknown requests are ignored.
   void accept(std::uint64_t request, std::int32_t first);
 
-  /// The blocks of a chain that are cached, from its start.
-  std::int32_t cached_blocks(const token_list& tokens, prefix_salt salt) const {
-    return look_up({{}, tokens, salt}).blocks;
-  }
+  /// What of a chain is cached, from its start.
+  block_found look_up(const block_lookup& l) const;
 
   /// A chain of another replica has ended before it was whole.
   void count_incomplete() { ++pool_.counters.incomplete; }
@@ -86,8 +89,7 @@ private:
     std::uint64_t hash = 0;
     std::uint64_t root = 0;     // of its chain
     std::vector<token_id> tail; // committed tokens of the block not yet full
-    bool lasting = false;       // may be kept outside
-    block_key key;              // then, of the last committed block
+    block_key key;              // of the last committed block, if content is kept outside
     sequence_snapshots snapshots;
   };
 
@@ -95,6 +97,7 @@ private:
   struct shipment {
     block_destination_ptr to;
     std::int32_t next = none; // place of the next one; none: they are not accepted yet
+    bool with_state = true;   // a snapshot follows
   };
 
   /// A block in host memory that a sequence being opened shares.
@@ -116,9 +119,10 @@ private:
                              bool from_host);
   bool has(sequence_id id, std::int32_t positions) const;
   void let_go(std::vector<host_hit>& hits);
-  block_found look_up(const block_lookup& l) const;
   void arrive(const block_arrival& a, swap_decision swap, block_grant& grant);
+  void adopt_state(const block_arrival& a, const block_image_ptr& image, block_grant& grant);
   void send_some(block_grant& grant);
+  bool send_state(const sequence& from, shipment& s, block_grant& grant);
   void swap_in(sequence& s, std::vector<host_hit>& hits, swap_decision swap, block_grant& grant);
 
   bool prefix_cache_;
@@ -126,6 +130,7 @@ private:
   std::map<sequence_id, sequence> sequences_;
   std::map<sequence_id, shipment> shipments_;
   std::shared_ptr<const image_pool> to_send_; // null: nothing is sent
+  std::shared_ptr<const image_pool> states_to_send_;
 };
 
 } // namespace troupe

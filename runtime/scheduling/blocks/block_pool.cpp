@@ -163,7 +163,37 @@ void block_pool::save_some(block_grant& grant) {
       break;
     ++n;
   }
-  grant.unsaved = !to_save_.empty();
+  save_state(grant);
+  grant.unsaved = !to_save_.empty() || !states_to_save_.empty();
+}
+
+void block_pool::keep_state(const block_content& behind) {
+  if (!kept || !kept->states ||
+      std::ranges::find(states_to_save_, behind.id, &block_content::id) != states_to_save_.end())
+    return;
+  std::erase_if(states_to_save_, [this](const block_content& each) { return !snapshots->find(each.id); });
+  states_to_save_.push_back(behind);
+}
+
+// One in a grant: a state is as large as many blocks.
+void block_pool::save_state(block_grant& grant) {
+  for (; !states_to_save_.empty(); states_to_save_.pop_front()) {
+    const auto& behind = states_to_save_.front();
+    const auto slot = snapshots->find(behind.id);
+    if (!slot)
+      continue; // given up meanwhile
+    auto image = kept->states->take();
+    if (!image)
+      return;
+    image->key = kept->keys.of_state(behind.key);
+    image->place = behind.place;
+    image->tokens = behind.tokens;
+    image->state = true;
+    grant.moves.push_back({block_move::kind::save, *slot, 0, std::move(image)});
+    ++counters.states_kept;
+    states_to_save_.pop_front();
+    return;
+  }
 }
 
 bool block_pool::save(block_id id, block_grant& grant) {

@@ -24,8 +24,9 @@ namespace troupe {
 /// That content is kept outside, and how it gets there.
 struct kept_outside {
   block_keys keys;
-  std::shared_ptr<const image_pool> images; // to save to
-  std::int32_t most_saves = 16;             // in a grant, beside those of evicted blocks
+  std::shared_ptr<const image_pool> images;      // to save to
+  std::int32_t most_saves = 16;                  // in a grant, beside those of evicted blocks
+  std::shared_ptr<const image_pool> states = {}; // to save snapshots of states to; null: there are none
 };
 
 class block_pool {
@@ -85,8 +86,11 @@ public:
 
   // -- what is kept outside ---------------------------------------------------------------------------------------
 
-  /// Saves what was committed first, as far as there are images.
+  /// Saves what was committed first, as far as there are images, and a snapshot.
   void save_some(block_grant& grant);
+
+  /// The snapshot behind this content is to be kept outside, unless it is given up before.
+  void keep_state(const block_content& behind);
 
   /// See block_manager::map.
   std::string map() const;
@@ -107,6 +111,7 @@ private:
   };
 
   bool save(block_id b, block_grant& grant);
+  void save_state(block_grant& grant);
   void evict(block_id b, swap_decision swap, block_grant* grant);
   void unlink(block_id b); // from the eviction order
 
@@ -118,6 +123,7 @@ private:
   std::uint64_t last_content_ = 0;
   std::unordered_multimap<std::uint64_t, block_id> index_;
   std::deque<std::pair<block_id, std::uint64_t>> to_save_; // with the id of their content, unless evicted
+  std::deque<block_content> states_to_save_;               // behind these, unless given up
 };
 
 } // namespace troupe

@@ -10,11 +10,6 @@ namespace {
 constexpr auto block_size = kernels::block_tokens;
 constexpr std::int32_t fixed_distance = 64 * kernels::block_tokens;
 
-/// How far the moving snapshot may fall behind: a sixteenth of what it saves from being computed again.
-std::int32_t moving_distance(std::int32_t position) {
-  return std::max(kernels::block_tokens, position / 16 / kernels::block_tokens * kernels::block_tokens);
-}
-
 } // namespace
 
 std::size_t sequence_snapshots::reach(const block_pool& pool, block_pool::chain at, std::span<const token_id> tokens,
@@ -43,14 +38,13 @@ std::int32_t sequence_snapshots::use(state_snapshots& slots) const {
 void sequence_snapshots::grant(state_snapshots& slots, block_answer& a, std::int32_t guesses) {
   const auto first = a.first_position, end = first + a.rows - guesses;
   std::set<std::int32_t> wanted;
-  for (const auto position : {branch_, end_})
+  for (const auto position : {branch_, end_ - block_size, end_})
     if (position > first && position <= end)
       wanted.insert(position);
   for (auto position = (first / fixed_distance + 1) * fixed_distance; position <= end; position += fixed_distance)
     wanted.insert(position);
   const auto moving = end / block_size * block_size;
-  const bool moves = moving > first && moving > end_ && moving - saved_ >= moving_distance(moving) &&
-    wanted.insert(moving).second;
+  const bool moves = moving > first && moving > end_ && moving > saved_ && wanted.insert(moving).second;
   for (const auto position : wanted) {
     const auto slot = slots.take();
     if (!slot)
@@ -61,16 +55,20 @@ void sequence_snapshots::grant(state_snapshots& slots, block_answer& a, std::int
   }
 }
 
-void sequence_snapshots::attach(state_snapshots& slots, std::uint64_t content, std::int32_t position) {
+bool sequence_snapshots::attach(state_snapshots& slots, std::uint64_t content, std::int32_t position) {
   const auto found = std::ranges::find(planned_, position, &planned::position);
   if (found == planned_.end())
-    return;
-  if (slots.attach(content, found->slot) && found->rolling) {
-    if (rolling_ != 0)
-      slots.forget_unused(rolling_);
-    rolling_ = content;
-  }
+    return false;
+  const auto its = *found;
   planned_.erase(found);
+  if (!slots.attach(content, its.slot))
+    return false;
+  if (!its.rolling)
+    return true;
+  if (rolling_.content != 0)
+    slots.forget_unused(rolling_.content);
+  rolling_ = {content, position / block_size - 1};
+  return false;
 }
 
 void sequence_snapshots::drop(state_snapshots& slots, std::int32_t length) {
@@ -85,7 +83,7 @@ void sequence_snapshots::drop(state_snapshots& slots, std::int32_t length) {
 
 void sequence_snapshots::fork() {
   planned_.clear();
-  rolling_ = 0;
+  rolling_ = {};
 }
 
 } // namespace troupe

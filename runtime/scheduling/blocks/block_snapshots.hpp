@@ -1,7 +1,8 @@
 // Where a sequence gets snapshots of recurrent layers' states. A cached prefix is of use as far as its last snapshot.
-// Snapshots are made at the end of what a sequence was opened for; where its prompt leaves what is cached, because
-// conversations branch there; at fixed distances; and behind that one that moves on with the answer, so that the next turn
-// of a conversation finds nearly all of it. Part of a block_manager's sequence; single-threaded.
+// Snapshots are made at the end of what a sequence was opened for, and a block before, because the next turn may begin
+// the answer otherwise (without its reasoning); where its prompt leaves what is cached, because conversations branch
+// there; at fixed distances; and behind that one that moves on with the answer, so that the next turn finds all of it but
+// a block. Part of a block_manager's sequence; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/blocks/block_pool.hpp"
@@ -27,8 +28,15 @@ public:
   /// Adds the snapshots that a granted piece of the sequence makes to its answer, as far as there are slots.
   void grant(state_snapshots& slots, block_answer& a, std::int32_t guesses);
 
-  /// The block that ends at `position` was committed.
-  void attach(state_snapshots& slots, std::uint64_t content, std::int32_t position);
+  /// The block that ends at `position` was committed. Whether it has a new snapshot now that stays.
+  bool attach(state_snapshots& slots, std::uint64_t content, std::int32_t position);
+
+  /// The place of the block whose snapshot moves on with the answer, and its content; 0: none.
+  struct moving_one {
+    std::uint64_t content = 0;
+    std::int32_t place = 0;
+  };
+  moving_one rolling() const { return rolling_; }
 
   /// Gives back those behind a position that will not be computed as it was planned.
   void drop(state_snapshots& slots, std::int32_t length);
@@ -50,7 +58,7 @@ private:
   std::int32_t end_ = 0;         // of the full blocks that it was opened for
   std::int32_t saved_ = 0;       // position of its last snapshot
   std::vector<planned> planned_; // granted, at positions that are not committed
-  std::uint64_t rolling_ = 0;    // content of the last snapshot that is given up for the next
+  moving_one rolling_;           // the last snapshot that is given up for the next
 };
 
 } // namespace troupe

@@ -53,7 +53,6 @@ void row_demands::add(block_demand d, const scheduled_sequence& s, const relativ
     d.open = end == s.prompt_tokens()
       ? prompt_of(s)
       : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
-    d.lasting = !s.asked->features || s.asked->features->lasting;
     d.salt = chain_root(s.salt(), rules_.rotation_of(s.known()));
     d.from = s.whole ? 0 : s.scored; // the rows of tokens to be scored must be computed
     d.whole = s.whole;

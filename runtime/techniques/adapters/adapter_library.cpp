@@ -2,6 +2,7 @@
 
 #include "kernels/low_rank.hpp"
 #include "runtime/model/model_products.hpp"
+#include "runtime/scheduling/prefix_salt.hpp"
 #include "runtime/support/error.hpp"
 
 namespace troupe {
@@ -42,12 +43,16 @@ product_terms::term pack_site(const std::array<low_rank, projection_count>& laye
 } // namespace
 
 packed_adapter pack_adapter(const adapter_weights& weights, const model_products& target, kernels::backend& backend,
-                            kernels::dtype compute, std::uint64_t id) {
+                            kernels::dtype compute) {
   auto& products = dynamic_cast<kernels::low_rank_products&>(backend);
   packed_adapter result;
-  result.id = id;
+  value_sum values;
   for (std::size_t i = 0; i < weights.layers.size(); ++i) {
     auto& layer = result.layers.emplace_back();
+    for (const auto& each : weights.layers[i]) {
+      values.add(each.a);
+      values.add(each.b);
+    }
     for (std::size_t s = 0; s < product_site_count; ++s) {
       const bool of_attention = s == static_cast<std::size_t>(product_site::qkv);
       const auto behind = of_attention && !target.gates.empty() ? target.gates[i] : 0;
@@ -55,6 +60,7 @@ packed_adapter pack_adapter(const adapter_weights& weights, const model_products
       result.bytes += layer[s] ? layer[s]->bytes : 0;
     }
   }
+  result.checksum = values.value();
   return result;
 }
 
@@ -84,10 +90,8 @@ std::vector<std::string> adapter_library::load(const std::string& name, const st
   check_room(name, 0);
   auto weights = read_adapter(path, target_);
   const auto backend = open_();
-  auto packed = std::make_shared<const packed_adapter>(
-    pack_adapter(weights, target_, *backend, compute_, last_id_ + 1));
+  auto packed = std::make_shared<const packed_adapter>(pack_adapter(weights, target_, *backend, compute_));
   check_room(name, packed->bytes);
-  ++last_id_;
   const std::lock_guard lock(mutex_);
   bytes_ += packed->bytes;
   adapters_.emplace(name, std::move(packed));

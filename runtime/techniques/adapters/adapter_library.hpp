@@ -17,14 +17,14 @@ namespace troupe {
 /// An adapter in the layout of a backend's kernels. Projections that read the same input share one product with their
 /// stacked first matrices. Immutable, and lent to any number of executors.
 struct packed_adapter : product_terms {
-  std::uint64_t id = 0;  // not 0, and of no other adapter in this engine: K and V of one are of no use to another
-  std::size_t bytes = 0; // of device memory
+  std::uint64_t checksum = 0; // of the values, not 0: K and V of one adapter are of no use to another
+  std::size_t bytes = 0;      // of device memory
 };
 
 /// Packs an adapter for activations of type `compute`, to which its values are rounded. `backend`: of the kind that
 /// will use it, with low_rank_products.
 packed_adapter pack_adapter(const adapter_weights& weights, const model_products& target, kernels::backend& backend,
-                            kernels::dtype compute, std::uint64_t id);
+                            kernels::dtype compute);
 
 class adapter_library final : public model_variants {
 public:
@@ -56,7 +56,6 @@ private:
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const packed_adapter>> adapters_;
   std::size_t bytes_ = 0;
-  std::uint64_t last_id_ = std::uint64_t{1} << 32; // beyond those of other techniques, with which they salt hashes
 };
 
 } // namespace troupe

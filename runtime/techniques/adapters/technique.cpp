@@ -1,6 +1,7 @@
 #include "runtime/techniques/adapters/technique.hpp"
 
 #include "runtime/model/model_products.hpp"
+#include "runtime/scheduling/prefix_salt.hpp"
 #include "runtime/support/json/field_reader.hpp"
 #include "runtime/support/text/integer_text.hpp"
 #include "runtime/techniques/adapters/adapter_library.hpp"
@@ -37,8 +38,7 @@ public:
     return std::make_shared<adapter_use>(name_, std::move(found));
   }
 
-  std::uint64_t salt() const override { return adapter_ ? adapter_->id : 0; }
-  bool lasting() const override { return false; } // ids are numbers of this process
+  std::uint64_t salt() const override { return value_salt("adapter", adapter_ ? adapter_->checksum : 0); }
   const product_terms* products() const override { return adapter_.get(); }
   std::string_view answers_as() const override { return name_; }
 
@@ -119,8 +119,8 @@ std::vector<technique_use_ptr> samples(const flag_values& flags, const technique
   for (unsigned i = 1; i <= count; ++i)
     result.push_back(
       std::make_shared<adapter_use>(std::to_string(i),
-                                    std::make_shared<const packed_adapter>(pack_adapter(
-                                      random_weights(target, rank, i), target, *backend, model.compute, i))));
+                                    std::make_shared<const packed_adapter>(
+                                      pack_adapter(random_weights(target, rank, i), target, *backend, model.compute))));
   return result;
 }
 

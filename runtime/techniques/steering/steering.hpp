@@ -21,8 +21,8 @@ using layer_directions = std::vector<std::vector<float>>;
 
 /// The sum of a request's choices.
 struct steering {
-  layer_directions layers; // [layers]
-  std::uint64_t id = 0;    // not 0, and of no other sum in this engine: K and V of one are of no use to another
+  layer_directions layers;    // [layers]
+  std::uint64_t checksum = 0; // of the values, not 0: K and V of one sum are of no use to another
 };
 
 /// Consecutive rows of a step that are steered.

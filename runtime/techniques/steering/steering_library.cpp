@@ -1,5 +1,6 @@
 #include "runtime/techniques/steering/steering_library.hpp"
 
+#include "runtime/scheduling/prefix_salt.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 #include "runtime/techniques/steering/steering_file.hpp"
@@ -109,24 +110,25 @@ std::shared_ptr<const steering> steering_library::combine(std::span<const steeri
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = sums_.find(parts); found != sums_.end())
-      if (auto value = found->second.value.lock())
+      if (auto value = found->second.lock())
         return value;
   }
   auto made = std::make_shared<steering>();
   made->layers = add_up(parts);
+  value_sum values;
+  for (const auto& layer : made->layers)
+    values.add(layer);
+  made->checksum = values.value();
   const std::lock_guard lock(mutex_);
   if (sums_.size() >= most_sums && !sums_.contains(parts)) {
-    std::erase_if(sums_, [](const auto& entry) { return entry.second.value.expired(); });
+    std::erase_if(sums_, [](const auto& entry) { return entry.second.expired(); });
     if (sums_.size() >= most_sums)
       sums_.clear();
   }
   auto& known = sums_[parts];
-  if (auto value = known.value.lock()) // another thread was faster
+  if (auto value = known.lock()) // another thread was faster
     return value;
-  if (known.id == 0)
-    known.id = ++last_id_;
-  made->id = known.id;
-  known.value = made;
+  known = made;
   return made;
 }
 

@@ -33,19 +33,13 @@ private:
   using part = std::tuple<std::string, float, int, int>; // name, strength, first layer, last layer
   using sum = std::vector<part>;
 
-  struct known_sum {
-    std::uint64_t id = 0;
-    std::weak_ptr<const steering> value;
-  };
-
   sum normalised(std::span<const steering_choice> choices) const;
   layer_directions add_up(const sum& parts) const;
 
   int layers_, hidden_;
   std::map<std::string, layer_directions> vectors_;
   mutable std::mutex mutex_;
-  mutable std::map<sum, known_sum> sums_; // bounded; what is forgotten gets another id
-  mutable std::uint64_t last_id_ = 0;
+  mutable std::map<sum, std::weak_ptr<const steering>> sums_; // bounded
 };
 
 } // namespace troupe

@@ -1,4 +1,5 @@
 #include "runtime/model/model_config.hpp"
+#include "runtime/scheduling/prefix_salt.hpp"
 #include "runtime/support/json/field_reader.hpp"
 #include "runtime/support/text/integer_text.hpp"
 #include "runtime/support/text/visible_text.hpp"
@@ -36,8 +37,7 @@ public:
     return sum ? std::make_shared<steering_use>(choices_, std::move(sum)) : nullptr;
   }
 
-  std::uint64_t salt() const override { return sum_ ? sum_->id : 0; }
-  bool lasting() const override { return false; } // ids are numbers of this process
+  std::uint64_t salt() const override { return value_salt("steering", sum_ ? sum_->checksum : 0); }
   bool changes_rows() const override { return sum_ != nullptr; }
 
 private:

@@ -196,6 +196,7 @@ struct paths {
   int adapted = 0;
   int layered = 0; // contrasted with inner layers
   std::uint64_t kept = 0, adopted = 0, swapped_in = 0;
+  std::uint64_t states_adopted = 0;
   std::uint64_t moved = 0, incomplete = 0;
 };
 
@@ -299,6 +300,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     taken.cached_tokens += s.blocks.found_tokens;
     taken.kept += s.blocks.kept;
     taken.adopted += s.blocks.adopted;
+    taken.states_adopted += s.blocks.states_adopted;
     taken.swapped_in += s.blocks.swapped_in;
     taken.moved += s.moves.moved;
     taken.incomplete += s.blocks.incomplete;
@@ -527,6 +529,29 @@ TEST_CASE("crowds of models with recurrent layers give every request the same bi
     CAPTURE(crowded.replicas);
     const unsigned blocks = crowded.stages == 1 ? 18 : 36; // a stage without attention has a layer of blocks to count
     CHECK(check_crowds(alone, crowded, 2, blocks).cached_tokens > 0);
+  }
+  crowd_vocabulary = 695;
+}
+
+TEST_CASE("crowds of models with recurrent layers have the same bits with roles and a disk, also after restarts") {
+  crowd_vocabulary = 640;
+  for (const bool disk : {false, true}) {
+    CAPTURE(disk);
+    const test::temp_folder folder;
+    const auto alone = without_guesses(test_data() + (disk ? "/families/qwen3-5" : "/families/lfm2"),
+                                       {"bf16", "int8", "int8"}, devices().back());
+    auto crowded = alone;
+    if (disk)
+      crowded.kv_disk = (std::filesystem::path(folder.path()) / "kv").string();
+    else
+      crowded.roles = "prefill:1,decode:1";
+    const auto first = check_crowds(alone, crowded, 2, 36);
+    if (disk)
+      crowded.stages = 2; // whose parts of states together are the same files
+    const auto again = check_crowds(alone, crowded, 2, 36);
+    CHECK((disk || first.moved > 5));
+    CHECK(first.adopted + again.adopted > 5);
+    CHECK(first.states_adopted + again.states_adopted > 2);
   }
   crowd_vocabulary = 695;
 }

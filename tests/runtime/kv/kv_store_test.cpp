@@ -469,6 +469,87 @@ TEST_CASE("a chain is read portion by portion up to its first gap, and not where
   CHECK_FALSE(nothing.goes_on());
 }
 
+namespace {
+
+constexpr std::size_t bytes_of_state = 9000;
+
+void write_state(kv_store& store, const block_image& behind, const image_pool& images) {
+  const auto image = images.take();
+  image->key = store.keys().of_state(behind.key);
+  image->place = behind.place;
+  image->tokens = behind.tokens;
+  image->state = true;
+  std::ranges::fill(image->bytes, static_cast<std::byte>(behind.place));
+  CHECK(store.write(*image));
+}
+
+/// The places of blocks that a fetch reads, and that of the state behind them, or -1.
+std::pair<std::vector<std::int32_t>, std::int32_t> read_all(chain_fetch fetch, const image_pool& images,
+                                                            const image_pool& states) {
+  std::vector<std::int32_t> places;
+  std::int32_t state = -1;
+  while (fetch.goes_on()) {
+    for (const auto& image : fetch.next(images, 2))
+      places.push_back(image->place);
+    if (const auto last = fetch.state(states)) {
+      CHECK(state == -1);
+      state = last->place;
+      CHECK(std::ranges::all_of(last->bytes, [&](std::byte b) { return b == static_cast<std::byte>(state); }));
+    }
+  }
+  return {places, state};
+}
+
+} // namespace
+
+TEST_CASE("with recurrent layers a chain is read as far as its last state, which comes behind it") {
+  const kv_folder folder;
+  const auto store = open_store(folder.path);
+  const test_chain chain(*store, 0, 10);
+  const image_pool images(bytes_of_block, 4), states(bytes_of_state, 2);
+  read_time times;
+  using places = std::vector<std::int32_t>;
+  const auto read = [&](std::int32_t first, std::int32_t reached) {
+    const auto& before = reached == 0 ? chain.root : chain.images[static_cast<std::size_t>(reached) - 1]->key;
+    return read_all({*store, times, chain.tokens, first, before, 0, std::chrono::steady_clock::now, reached}, images,
+                    states);
+  };
+  for (const auto& image : chain.images)
+    store->write(*image);
+  CHECK(read(0, 0) == std::pair(places{}, -1)); // blocks alone are of no use
+  for (const std::size_t place : {2, 5, 9})     // the last token is computed: behind the last block none is wanted
+    write_state(*store, *chain.images[place], states);
+  CHECK(read(0, 0) == std::pair(places{0, 1, 2, 3, 4, 5}, 5));
+  CHECK(read(4, 3) == std::pair(places{4, 5}, 5));
+  CHECK(read(8, 1) == std::pair(places{}, 5)); // all blocks are cached, but no state
+  CHECK(read(8, 6) == std::pair(places{}, -1));
+  const auto damage = [&](const block_key& key) { fs::resize_file(store->file_of(key), 100); };
+  damage(chain.images[4]->key);
+  CHECK(read(0, 0) == std::pair(places{0, 1, 2, 3}, 2)); // as far as can be
+  store->write(*chain.images[4]);
+  damage(store->keys().of_state(chain.images[5]->key));
+  CHECK(read(0, 0) == std::pair(places{0, 1, 2, 3, 4, 5}, 2));
+  CHECK(read(0, 0) == std::pair(places{0, 1, 2}, 2)); // the damaged one is gone
+}
+
+TEST_CASE("a state is not taken for a block, and has a file of its own size") {
+  const kv_folder folder;
+  const auto store = open_store(folder.path);
+  const test_chain chain(*store, 0, 1);
+  const image_pool states(bytes_of_state, 2);
+  write_state(*store, *chain.images[0], states);
+  CHECK_FALSE(store->contains(chain.images[0]->key));
+  const auto key = store->keys().of_state(chain.images[0]->key);
+  CHECK(store->contains(key));
+  CHECK(fs::file_size(store->file_of(key)) == bytes_of_state + 136);
+  CHECK_FALSE(key == store->keys().root(0));
+  const image_pool others(bytes_of_state + 1, 1); // another shape would be another id, but nothing is trusted
+  const auto image = others.take();
+  image->key = key;
+  image->tokens = chain.images[0]->tokens;
+  CHECK(store->read(*image) == kv_store::outcome::damaged);
+}
+
 TEST_CASE("an id is told by every part of it") {
   const auto id = some_numerics();
   CHECK(id.text().find("layers 0-15, cpu avx2, computed in bf16, K and V bf16 8x64, model abc, form 1") == 0);

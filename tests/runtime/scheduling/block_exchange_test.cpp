@@ -113,17 +113,34 @@ TEST_CASE("unsaved content is saved when it is evicted, before its block is used
   CHECK(m.counters().unkept == 1);
 }
 
-TEST_CASE("sequences whose salt means nothing elsewhere are not kept") {
-  block_manager m(4, true);
+TEST_CASE("what goes on from the middle of another sequence is kept under its own keys") {
+  block_manager m(8, true);
   m.keep_outside({some_keys(), std::make_shared<const image_pool>(4, 8), 8});
+  const auto salt = salted(0, 3);
+  const auto prompt = count_from(0, 48);
   block_request open;
-  open.demands.push_back(
-    {.sequence = first_sequence, .rows = 16, .open = count_from(0, 16), .salt = salted(0, 3), .lasting = false});
+  open.demands.push_back({.sequence = first_sequence, .rows = 48, .open = prompt, .salt = salt});
   m.serve(open);
-  block_request done;
-  done.commits.push_back({first_sequence, *count_from(0, 16)});
-  CHECK(m.serve(done).moves.empty());
-  CHECK(m.counters().kept == 0);
+  for (const int shared : {32, 0}) {
+    block_request on;
+    if (shared == 32)
+      on.commits.push_back({first_sequence, *prompt});
+    on.releases.push_back(second_sequence);
+    m.serve(on);
+    block_request fork;
+    fork.forks.push_back({first_sequence, second_sequence, shared});
+    fork.demands.push_back({.sequence = second_sequence, .rows = 16, .open = nullptr, .from = shared});
+    m.serve(fork);
+    block_request done;
+    const auto other = count_from(700 + shared, 16);
+    done.commits.push_back({second_sequence, *other});
+    const auto saves = of_kind(m.serve(done), kind::save);
+    REQUIRE(saves.size() == 1);
+    auto key = some_keys().root(salt);
+    for (int i = 0; i < shared / 16; ++i)
+      key = some_keys().next(key, std::span(*prompt).subspan(std::size_t(i) * 16, 16));
+    CHECK(saves[0].image->key == some_keys().next(key, *other));
+  }
 }
 
 TEST_CASE("a lookup says how much of a prompt is cached, in both memories, and the key to go on from") {

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <deque>
 #include <map>
 #include <random>
@@ -215,6 +216,18 @@ public:
     const kernels::state_copy one{m.from, m.to};
     copied({&one, 1});
     hashes_.at(static_cast<std::size_t>(m.to)) = hashes_.at(static_cast<std::size_t>(m.from));
+  }
+
+  /// To an image, and from one.
+  void save(const block_move& m) const {
+    const kernels::state_export one{m.from, nullptr};
+    expect_settled({&one, 1});
+    std::memcpy(m.image->bytes.data(), &hashes_.at(static_cast<std::size_t>(m.from)), sizeof(std::uint64_t));
+  }
+  void load(const block_move& m) {
+    const kernels::state_import one{nullptr, m.to, m.image->position()};
+    imported({&one, 1});
+    std::memcpy(&hashes_.at(static_cast<std::size_t>(m.to)), m.image->bytes.data(), sizeof(std::uint64_t));
   }
 
   /// Computes the rows of a sequence; `give` receives the state behind each.

@@ -94,6 +94,12 @@ public:
         stage.states.copy(move);
         continue;
       }
+      if (move.image && move.image->state) {
+        REQUIRE(recurrent_layers);
+        if (last || move.what == kind::load)
+          travel(stage.states, move);
+        continue;
+      }
       if (move.what == kind::save || move.what == kind::load) {
         if (last || move.what == kind::load)
           travel(stage.kv, move);
@@ -227,13 +233,21 @@ public:
   void keep_on(std::shared_ptr<shelf> outside, std::size_t images, int most_saves) {
     outside_ = std::move(outside);
     arriving_ = image_pool(image_bytes, images);
-    manager.keep_outside({keys(), std::make_shared<const image_pool>(image_bytes, images), most_saves});
+    manager.keep_outside({keys(), std::make_shared<const image_pool>(image_bytes, images), most_saves,
+                          recurrent_layers ? std::make_shared<const image_pool>(sizeof(std::uint64_t), 2) : nullptr});
   }
 
   static block_keys keys() {
     block_keys::secret secret{};
     secret[5] = std::byte{3};
     return {secret, {7, 7}};
+  }
+
+  /// Moves what is still to be saved.
+  void keep_rest() {
+    while (aside({}).unsaved || !stages_.front().plans.empty())
+      execute();
+    drain();
   }
 
   /// Adopts what the shelf has of a prompt, or its beginning; blocks may be missing and come late.
@@ -245,8 +259,13 @@ public:
     const auto found = aside(look).found.at(0);
     block_arrival arrival{prompt, salt, found.blocks, {}};
     auto key = found.key;
-    for (auto i = static_cast<std::size_t>(found.blocks); (i + 1) * kernels::block_tokens < a.prompt.size(); ++i) {
+    REQUIRE(found.reached <= found.blocks);
+    for (auto i = static_cast<std::size_t>(found.reached); (i + 1) * kernels::block_tokens < a.prompt.size(); ++i) {
       key = keys().next(key, std::span(a.prompt).subspan(i * kernels::block_tokens, kernels::block_tokens));
+      if (recurrent_layers)
+        bring_state(arrival, key, static_cast<std::int32_t>(i));
+      if (std::cmp_less(i, found.blocks))
+        continue;
       const auto kept = outside_->find(key);
       auto image = kept != outside_->end() && rng_() % 8 > 0 ? arriving_.take() : nullptr;
       if (!image)
@@ -320,7 +339,8 @@ public:
   std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> embedded; // request, position -> its hidden state
   std::map<std::uint64_t, int> completed;                                  // embeddings, by request
   std::map<std::uint64_t, int> max_tokens;
-  int brought = 0;                 // blocks from outside
+  int brought = 0; // blocks from outside
+  int brought_states = 0;
   std::set<std::uint64_t> guided;  // requests
   std::set<std::uint64_t> layered; // requests that are contrasted with inner layers
   std::function<void()> on_round;
@@ -372,6 +392,19 @@ private:
     }
   }
 
+  /// The state behind a block, if the shelf has it and the block is not the last thing that is brought.
+  void bring_state(block_arrival& arrival, const block_key& behind, std::int32_t place) {
+    const auto kept = outside_->find(keys().of_state(behind));
+    auto image = kept != outside_->end() && rng_() % 4 > 0 ? arriving_states_.take() : nullptr;
+    if (!image)
+      return;
+    std::ranges::copy(kept->second, image->bytes.begin());
+    image->place = place;
+    image->state = true;
+    arrival.states.push_back(std::move(image));
+    ++brought_states;
+  }
+
   /// Outside of a step: its moves follow those of all grants before.
   block_grant aside(const block_request& request) {
     auto grant = manager.serve(request);
@@ -382,6 +415,14 @@ private:
     if (!plan->moves.empty())
       stages_.front().plans.push_back({std::move(plan), {}});
     return grant;
+  }
+
+  void travel(test_states& states, const block_move& move) {
+    if (move.what == block_move::kind::load)
+      return states.load(move);
+    states.save(move);
+    outside_->insert_or_assign(move.image->key,
+                               std::vector<std::byte>(move.image->bytes.begin(), move.image->bytes.end()));
   }
 
   void travel(std::vector<std::uint64_t>& kv, const block_move& move) {
@@ -461,7 +502,7 @@ private:
   step_times step_times_;
   static constexpr std::size_t image_bytes = kernels::block_tokens * sizeof(std::uint64_t);
   std::shared_ptr<shelf> outside_;
-  image_pool arriving_{image_bytes, 0};
+  image_pool arriving_{image_bytes, 0}, arriving_states_{sizeof(std::uint64_t), 8};
 };
 
 inline submission make(std::uint64_t id, std::vector<token_id> prompt, int max_tokens, int n = 1, int priority = 0) {

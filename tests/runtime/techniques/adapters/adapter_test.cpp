@@ -143,9 +143,9 @@ struct adapted_decoder {
 };
 
 std::shared_ptr<const packed_adapter> packed_for(const adapter_weights& weights, const model_products& target,
-                                                 dtype compute, std::uint64_t id) {
+                                                 dtype compute) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
-  return std::make_shared<const packed_adapter>(pack_adapter(weights, target, *backend, compute, id));
+  return std::make_shared<const packed_adapter>(pack_adapter(weights, target, *backend, compute));
 }
 
 } // namespace
@@ -198,7 +198,7 @@ TEST_CASE("Logits of adapted rows are those of a model with merged matrices; row
     for (const unsigned which : {0x7fu, 0x41u, 0x20u, 0x7fu}) {
       const auto seed = static_cast<unsigned>(packed.size());
       const auto adapter = random_adapter(target, seed + 1, 3 + 7 * seed, which);
-      packed.push_back(packed_for(adapter, target, dtype::f32, seed + 1));
+      packed.push_back(packed_for(adapter, target, dtype::f32));
       const merged_checkpoint merged(*source.tensors, source.config, adapter);
       adapted_decoder reference(merged, source.config);
       expected.push_back(reference.step({{prompt, 0, blocks}}, {nullptr}));
@@ -229,10 +229,10 @@ TEST_CASE("Rows of different adapters do not change each other's bits, in any ch
   for (const auto how :
        {precision{dtype::f32}, precision{dtype::bf16}, precision{dtype::f32, kernels::quantization::int8},
         precision{dtype::bf16, kernels::quantization::int4}, precision{dtype::bf16, kernels::quantization::fp8}}) {
-    const auto one = packed_for(random_adapter(target, 1, 4), target, how.compute, 1);
+    const auto one = packed_for(random_adapter(target, 1, 4), target, how.compute);
     const std::vector<std::shared_ptr<const packed_adapter>> by{
-      one, nullptr, packed_for(random_adapter(target, 2, 17, 0x35), target, how.compute, 2), one,
-      packed_for(random_adapter(target, 3, 5), target, how.compute, 3)};
+      one, nullptr, packed_for(random_adapter(target, 2, 17, 0x35), target, how.compute), one,
+      packed_for(random_adapter(target, 3, 5), target, how.compute)};
     std::vector<std::vector<token_id>> prompts;
     std::vector<std::vector<row_logits>> alone;
     for (std::size_t i = 0; i < by.size(); ++i) {
@@ -279,7 +279,7 @@ TEST_CASE("A decoder whose backend cannot add to products refuses rows that ask 
   decoder graph(load_weights(*source.tensors, source.config, backend, precision{dtype::f32}), backend, 8, 8);
   const auto cache = backend.make_kv_cache(kv_shape_of(source.config, precision{dtype::f32}, 1));
   const auto target = products_of(source.config);
-  const auto adapter = packed_for(random_adapter(target, 1, 4), target, dtype::f32, 1);
+  const auto adapter = packed_for(random_adapter(target, 1, 4), target, dtype::f32);
   const std::vector<token_id> tokens{5};
   const std::vector<kernels::sequence_rows> sequences{{0, 1, 0, 0}};
   const std::vector<std::int32_t> tables{0};

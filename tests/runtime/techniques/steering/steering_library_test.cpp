@@ -118,7 +118,7 @@ TEST_CASE("A request's steering is the sum of its choices, within their layers")
   const auto part = v.library.combine(std::vector<steering_choice>{{"a", 1, 2, 3}, {"b", -2}});
   REQUIRE(part);
   CHECK(part->layers == layer_directions{{}, {}, {3, -8.5f}, {}});
-  CHECK(part->id != whole->id);
+  CHECK(part->checksum != whole->checksum);
   CHECK(v.library.combine(std::vector<steering_choice>{{"a", 1, 2, {}}, {"b", -2, 0, 3}}) == part); // the same
   CHECK(v.library.combine(std::vector<steering_choice>{{"a", 2, 1, 2}}) == whole);
   CHECK(v.library.combine(std::vector<steering_choice>{{"a", 1, 3, 3}}) == nullptr);
@@ -126,10 +126,10 @@ TEST_CASE("A request's steering is the sum of its choices, within their layers")
   CHECK(v.library.combine({}) == nullptr);
 }
 
-TEST_CASE("A sum that nobody uses is forgotten, but its number is not another's") {
+TEST_CASE("A sum that nobody uses is forgotten, and its checksum comes back with it") {
   const two_vectors v;
   const auto id_of = [&](float strength) {
-    return v.library.combine(std::vector<steering_choice>{{"a", strength}})->id;
+    return v.library.combine(std::vector<steering_choice>{{"a", strength}})->checksum;
   };
   const auto first = id_of(1);
   CHECK(id_of(2) != first);

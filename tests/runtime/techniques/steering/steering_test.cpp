@@ -22,7 +22,7 @@ std::vector<float> test_direction(int layer, int hidden) {
 std::shared_ptr<const steering> test_steering(const model_config& config, float strength, int first, int last) {
   auto result = std::make_shared<steering>();
   result->layers.resize(as_size(config.layers));
-  result->id = 1;
+  result->checksum = 1;
   for (int layer = first; layer <= last; ++layer) {
     result->layers[as_size(layer)] = test_direction(layer, config.hidden);
     for (auto& value : result->layers[as_size(layer)])
