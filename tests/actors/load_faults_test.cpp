@@ -1,5 +1,6 @@
 // Loads that fail: of the model, and of a reward model, which is loaded again.
 #include "runtime/techniques/tree_search/technique.hpp"
+#include "tests/actors/failing_memory.hpp"
 #include "tests/actors/troubled_engine.hpp"
 
 #include <atomic>
@@ -136,4 +137,37 @@ TEST_CASE("a load that gets no memory or no thread ends with a sentence, for the
     caf::anon_send_exit(engine, caf::exit_reason::user_shutdown);
   }
   system.await_all_actors_done();
+}
+
+TEST_CASE("whichever allocation fails as a load ends, the engine hears of it and can be stopped") {
+  int refused = 0;
+  for (int nth = 1;; ++nth, ++refused) {
+    CAPTURE(nth);
+    test::failing_allocation failing(nth); // outlives the loader's thread
+    {
+      sharing_config config;
+      caf::actor_system system(config);
+      std::promise<void> failed;
+      auto listen = [&](const load_status& s, const loaded_model_ptr&) {
+        if (s.now == load_status::stage::failed)
+          failed.set_value();
+      };
+      auto load = [&](const engine_options&, const progress_sink&) -> loaded_model_ptr {
+        failing.arm();
+        throw failure(errc::bad_file, "this file of the model is damaged");
+      };
+      caf::scoped_actor self(system);
+      auto engine = spawn_engine(system, small(), listen, load);
+      REQUIRE(failed.get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+      self->monitor(engine);
+      caf::anon_send_exit(engine, caf::exit_reason::user_shutdown);
+      engine = engine_actor();
+      bool ended = false;
+      self->receive([&](const caf::down_msg&) { ended = true; }, caf::after(std::chrono::minutes(1)) >> [] {});
+      REQUIRE(ended);
+    }
+    if (!failing.happened())
+      break;
+  }
+  CHECK(refused > 5);
 }

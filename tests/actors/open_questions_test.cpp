@@ -4,6 +4,7 @@
 #include "actors/open_questions.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/loading/loaded_model.hpp"
+#include "tests/actors/failing_memory.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
@@ -43,6 +44,18 @@ public:
 private:
   asked_actor::pointer self_;
   open_questions open_;
+};
+
+/// Answers at once.
+class quick_to_answer {
+public:
+  static constexpr const char* name = "quick";
+
+  explicit quick_to_answer(asked_actor::pointer) {}
+
+  asked_actor::behavior_type make_behavior() {
+    return {[](int) -> caf::result<int> { return 7; }, [](const std::string&) {}};
+  }
 };
 
 struct answers {
@@ -92,4 +105,30 @@ TEST_CASE_FIXTURE(fixture, "whoever asked an actor that fails hears so") {
   caf::anon_send(asked, "fail");
   coordinator.run();
   CHECK(heard->errors == 2);
+}
+
+TEST_CASE_FIXTURE(fixture, "whichever allocation fails while an actor answers at once, whoever asked hears of it") {
+  int failures = 0;
+  for (int nth = 1;; ++nth) {
+    CAPTURE(nth);
+    caf::anon_send_exit(asked, caf::exit_reason::kill);
+    asked = spawn_state<asked_actor, quick_to_answer>(system);
+    coordinator.run();
+    *heard = {};
+    system.spawn([asked = asked, heard = heard](caf::event_based_actor* self) {
+      self->request(asked, caf::infinite, 1)
+        .then([heard](int answer) { heard->given.push_back(answer); }, [heard](const caf::error&) { ++heard->errors; });
+    });
+    coordinator.run_once(); // it asks
+    test::failing_allocation failing(nth);
+    failing.arm();
+    coordinator.run_once();
+    failing.disarm();
+    coordinator.run();
+    CHECK(heard->given.size() + static_cast<std::size_t>(heard->errors) == 1);
+    if (!failing.happened())
+      break;
+    failures += heard->errors;
+  }
+  CHECK(failures > 0);
 }

@@ -1,6 +1,7 @@
 #include "tests/simulation/scenario.hpp"
 
 #include "runtime/model/pooled_head.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "runtime/techniques/speculation/speculator.hpp"
 #include "runtime/techniques/speculation/technique.hpp"
 #include "tests/simulation/dice.hpp"
@@ -47,6 +48,33 @@ client_plan client_of(dice& d, int number, bool trouble, bool drafts, bool judge
   if (!c.is_actor && d.one_in(20))
     c.throws_at = d.pick(1, 6);
   return c;
+}
+
+/// The requests that follow a guide.
+const std::vector<int>& guided_requests() {
+  static const auto all = [] {
+    std::vector<int> found;
+    for (int i = 0; i < templates; ++i)
+      if (guides::source_of(request_of(i)))
+        found.push_back(i);
+    return found;
+  }();
+  return all;
+}
+
+/// All ask for the same guide at about the same time, and some leave before it is compiled.
+void crowd_at_a_guide(dice& d, scenario& s, bool trouble) {
+  const auto& all = guided_requests();
+  const auto asked = all[d.next() % all.size()];
+  for (auto& c : s.clients) {
+    c.request = asked;
+    c.at = d.pick(0, 8);
+    c.deeds.clear();
+    if (trouble && d.one_in(2))
+      c.deeds = {{d.one_in(2) ? client_deed::kind::cancel : client_deed::kind::leave, c.at + d.pick(0, 25)}};
+  }
+  s.how = picking::starve;
+  s.starved = "guide_worker";
 }
 
 } // namespace
@@ -114,6 +142,8 @@ scenario scenario_of(std::uint64_t seed) {
     s.host_blocks = d.pick(1, 4);
     s.blocks = d.pick(9, 14);
   }
+  if (d.one_in(16))
+    crowd_at_a_guide(d, s, trouble);
   s.first_version = d.pick(0, adapter_versions - 1);
   s.swap_every = d.one_in(2) ? d.pick(20, 200) : 0;
   if (trouble) {

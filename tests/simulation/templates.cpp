@@ -13,6 +13,7 @@
 #include "tests/simulation/variants.hpp"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 namespace troupe::simulation {
@@ -88,7 +89,7 @@ bool wants_variants(const generation& g) {
   return names_adapter(g) || g.sampling.techniques.find(steering_technique) != nullptr;
 }
 
-generation request_of(int number) {
+static generation make_request(int number) {
   dice d(static_cast<std::uint64_t>(number) * 1'000'003 + 17);
   generation g;
   g.prompt = prompt_of(d);
@@ -147,6 +148,14 @@ generation request_of(int number) {
     s.techniques.set(steered_by(
       {{.name = steering_names[d.next() % steering_names.size()], .strength = static_cast<float>(d.pick(1, 2))}}));
   return g;
+}
+
+generation request_of(int number) {
+  static std::map<int, generation> all;
+  auto found = all.find(number);
+  if (found == all.end())
+    found = all.emplace(number, make_request(number)).first;
+  return found->second;
 }
 
 std::string describe(const generation& g) {

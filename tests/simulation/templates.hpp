@@ -13,7 +13,7 @@ inline constexpr int templates = 600;
 inline constexpr int longest_context = 96; // tokens of prompt and answer
 inline constexpr int most_sequences = 4;   // of one request
 
-/// The same for the same number.
+/// The same for the same number; clients of one share the guide's source, as the prompts of one body do.
 generation request_of(int number);
 
 /// Whether its answers are valued by a judge.
