@@ -85,6 +85,17 @@ def test_a_conversation_goes_on_after_kill_9_from_the_disk(launch, tmp_path, mod
         server.process.wait(60)
 
 
+def test_a_conversation_is_found_in_host_memory_with_its_states(launch):
+    server = launch("--max-sequences", "1", "--max-context", "1024", "--swap", "16MiB", model=QWEN)
+    answer, _ = ask(server, ids(300))
+    for other in range(12):  # of more blocks than there are, and more snapshots than two for each
+        ask(server, ids(300, 4 + 9 * other), max_tokens=1)
+    assert server.metrics()["troupe_kv_blocks_parked_total"] > 18
+    again = ids(300) + answer[0][0] + ids(30)
+    assert ask(server, again)[1] >= 340 - 17
+    assert server.metrics()["troupe_kv_blocks_restored_total"] > 18
+
+
 def test_prompts_with_their_states_move_to_who_decodes(launch):
     alone = launch("--no-prefix-cache", model=LFM)
     server = launch("--roles", "prefill:1,decode:1", model=LFM)

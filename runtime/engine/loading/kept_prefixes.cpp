@@ -64,6 +64,16 @@ numerics_id numerics_of(const opened_stage& stage) {
   return id;
 }
 
+/// Of all stages, and of models beside this one.
+std::size_t block_bytes_of(const opened_model& opened) {
+  std::size_t bytes = 0;
+  for (const auto& stage : opened.stages)
+    bytes += kv_shape_of(stage.config, stage.precision, 1).block_bytes();
+  for (const auto& each : opened.seconds)
+    bytes += each.block_bytes();
+  return bytes;
+}
+
 /// Stages that compute alike count as one.
 bool extends(numerics_id& before, const numerics_id& next) {
   auto joined = before;
@@ -85,6 +95,8 @@ numerics_id numerics_within(const opened_model& opened, std::span<const std::int
     if (!extends(others.empty() ? id : others.back(), next))
       others.push_back(next);
   }
+  if (opened.source.config.recurrent) // a stage without attention has a part of each block, too
+    id.kv += ", " + std::to_string(block_bytes_of(opened)) + " bytes of a block";
   for (const auto& each : others)
     id.model += ", layers " + std::to_string(each.first_layer) + "-" + std::to_string(each.end_layer - 1) + " by " +
       each.backend + " " + each.instructions + " in " + each.precision + ", " + each.kv;
@@ -127,13 +139,10 @@ std::shared_ptr<const kv_disk> open_kv_disk(const engine_options& options, const
     refuse_field("kv_disk", "keeps what is in the prefix cache, but the prefix cache is off");
   kernels::thread_pool pool(options.compute.threads);
   const auto id = numerics_of(opened, rope_borders, pool);
-  std::size_t bytes = 0, state_bytes = 0;
-  for (const auto& stage : opened.stages) {
-    bytes += kv_shape_of(stage.config, stage.precision, 1).block_bytes();
+  const auto bytes = block_bytes_of(opened);
+  std::size_t state_bytes = 0;
+  for (const auto& stage : opened.stages)
     state_bytes += state_bytes_per_sequence(stage.config);
-  }
-  for (const auto& each : opened.seconds)
-    bytes += each.block_bytes();
   kv_store_options where{options.kv_disk};
   if (options.kv_disk_bytes > 0)
     where.most_bytes = options.kv_disk_bytes;

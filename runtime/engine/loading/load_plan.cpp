@@ -253,6 +253,21 @@ swap_rates measure_moves(const opened_model& opened) {
   return all;
 }
 
+/// Blocks in host memory are of no use without snapshots. Where these are in host memory, too, they get a quarter of it.
+void share_with_snapshots(replica_plan& replica, const opened_model& opened, std::size_t swap_bytes) {
+  constexpr std::size_t most = 4096;
+  std::size_t state = 0;
+  for (const auto& stage : opened.stages) {
+    if (stage.device->capabilities().own_memory)
+      return;
+    state += state_bytes_per_sequence(stage.config);
+  }
+  if (state == 0 || replica.host_blocks < 4)
+    return;
+  replica.host_blocks -= replica.host_blocks / 4;
+  replica.snapshots += static_cast<std::int32_t>(std::min(swap_bytes / 4 / state, most));
+}
+
 std::vector<std::vector<std::shared_ptr<const device>>> devices_of_all(const engine_options& options,
                                                                        const opened_model& opened, int replicas) {
   std::vector<std::vector<std::shared_ptr<const device>>> devices;
@@ -325,6 +340,7 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
     auto host = plan_host_memory();
     replica.host_blocks = plan_swap(options, kv_block, host.left());
     plan.promised.push_back(host.reserve("host block pool of " + opened.info.id, options.swap_bytes));
+    share_with_snapshots(replica, opened, options.swap_bytes);
   }
   if (replica.host_blocks > 0)
     replica.swap = measure_moves(opened);

@@ -15,8 +15,8 @@ namespace {
 /// The default share of the KV cache in the memory that weights and steps leave.
 double portion(cache_share share) { return share == cache_share::of_a_machine ? 0.5 : 0.8; }
 
-/// More would hardly be found again.
-constexpr std::size_t snapshots_per_sequence = 4;
+/// More would hardly be found again. A single conversation has many places to which its next turn may go back.
+constexpr std::size_t snapshots_per_sequence = 4, least_snapshots = 16;
 
 } // namespace
 
@@ -75,7 +75,7 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
   std::size_t for_snapshots = 0;
   if (need.state > 0 && options.prefix_cache) { // a quarter, or as much as is left beside a cache of a given size
     const auto room = options.kv_cache_bytes > 0 ? std::min(own, (left - options.kv_cache_bytes) / replicas) : own;
-    const auto count = std::min(room / 4 / need.state, snapshots_per_sequence * sequences);
+    const auto count = std::min(room / 4 / need.state, std::max(snapshots_per_sequence * sequences, least_snapshots));
     plan.snapshots = static_cast<std::int32_t>(count);
     for_snapshots = count * need.state;
   }

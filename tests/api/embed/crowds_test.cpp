@@ -541,13 +541,13 @@ TEST_CASE("crowds of models with recurrent layers have the same bits with roles 
     const auto alone = without_guesses(test_data() + (disk ? "/families/qwen3-5" : "/families/lfm2"),
                                        {"bf16", "int8", "int8"}, devices().back());
     auto crowded = alone;
-    if (disk)
+    if (disk) {
       crowded.kv_disk = (std::filesystem::path(folder.path()) / "kv").string();
-    else
+      crowded.stages = 2; // each with a part of the states
+    } else {
       crowded.roles = "prefill:1,decode:1";
+    }
     const auto first = check_crowds(alone, crowded, 2, 36);
-    if (disk)
-      crowded.stages = 2; // whose parts of states together are the same files
     const auto again = check_crowds(alone, crowded, 2, 36);
     CHECK((disk || first.moved > 5));
     CHECK(first.adopted + again.adopted > 5);

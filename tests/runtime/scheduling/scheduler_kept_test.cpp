@@ -98,8 +98,10 @@ TEST_CASE("a conversation goes on after a restart from the state that its answer
     machine m(200, true, limits);
     m.keep_on(shelf, 1000, 1000);
     const auto a = make(turn, conversation, 50);
-    for (int tries = 0; tries < 30; ++tries) // now and then a block is missing
+    for (int tries = 0; tries < 30; ++tries) { // now and then a block is missing
       m.bring(a);
+      m.execute(); // its images are there for the next
+    }
     submit(m, a);
     m.drain();
     m.keep_rest();
