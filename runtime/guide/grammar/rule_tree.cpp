@@ -1,6 +1,5 @@
 #include "runtime/guide/grammar/rule_tree.hpp"
 
-
 namespace troupe::guides {
 
 namespace {

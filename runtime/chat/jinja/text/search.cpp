@@ -2,7 +2,6 @@
 #include "runtime/chat/jinja/text/walk.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace troupe::jinja::text {
