@@ -2,6 +2,7 @@
 #include "runtime/chat/jinja/text/walk.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace troupe::jinja::text {
