@@ -23,7 +23,7 @@ public:
   /// Requests are admitted from now on.
   void open(const loaded_model_ptr& model) { model_ = model; }
 
-  /// Whoever asks from now on is refused for this reason; `all`: those who wait are, too.
+  /// All who ask from now on are refused for this reason; `all`: those who wait are, too.
   void refuse_all(const error& why, bool all);
 
   /// It goes to a replica, waits for one, or is refused.

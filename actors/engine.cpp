@@ -20,9 +20,7 @@
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -236,7 +234,7 @@ private:
 
   // -- the judge ------------------------------------------------------------------------------------------------------
 
-  // All goes on without it, but for the searches that it would judge.
+  // All goes on without it, except the searches that it would judge.
   void judge_lost(const fault& f) {
     if (stopping_ || failed_)
       return;

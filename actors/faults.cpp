@@ -18,7 +18,7 @@ namespace {
 
 using category = caf::atom_constant<caf::atom("troupe")>;
 
-// The code of an exit reason of our category, but for a bit.
+// The code of an exit reason of our category, without one bit.
 constexpr std::uint8_t of_constructor = 0x80;
 enum class kind : std::uint8_t { device = 1, lost_device, out_of_memory, internal };
 

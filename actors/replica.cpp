@@ -14,7 +14,6 @@
 #include <caf/typed_event_based_actor.hpp>
 
 #include <utility>
-#include <vector>
 
 namespace troupe {
 

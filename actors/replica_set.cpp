@@ -6,7 +6,6 @@
 #include <caf/typed_event_based_actor.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 namespace troupe {

@@ -14,7 +14,6 @@
 #include "runtime/engine/time_limits.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/scheduling/request.hpp"
-#include "runtime/scheduling/request_ledger.hpp"
 #include "runtime/scheduling/routing/route_query.hpp"
 #include "runtime/scheduling/step.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
@@ -45,7 +44,7 @@ public:
     self_->send(*engine_, admission_wanted{self_handle_});
   }
 
-  // Whoever looks at it later sees no time pass.
+  // Seen later, it shows no more time.
   ~request_state() { ledger_->close(self_->clock().now()); }
 
   request_actor::behavior_type make_behavior() {

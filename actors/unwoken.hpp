@@ -1,5 +1,5 @@
 // Actors that have a message but could not be scheduled, because CAF had no memory to queue them: without this list
-// they would never run again, not even to end. Whoever handles a message schedules them when it is done; a thread that
+// they would never run again, not even to end. An actor that has handled a message schedules them; a thread that
 // handles none, such as a loader's, waits until it can. Any thread.
 #pragma once
 

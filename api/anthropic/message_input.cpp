@@ -116,7 +116,7 @@ public:
              .text("content", content),
            block.path());
   }
-  /// Ends the message under way. One that is empty is not told, but for a user's, whom templates wait for.
+  /// Ends the message under way. An empty one is left out, unless it is a user's: templates wait for these.
   void end() {
     if (!text_.empty() || !reasoning_.empty() || !calls_.empty() || (said_ && role_ == "user")) {
       json_object message;

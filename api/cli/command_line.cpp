@@ -6,7 +6,7 @@
 #include "api/cli/idle_flags.hpp"
 #include "api/cli/outputs.hpp"
 #include "api/cli/suggestions.hpp"
-#include "api/cli/terminal/memory_errors.hpp"
+#include "api/cli/terminal/fatal_errors.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "kernels/ops.hpp"

@@ -1,8 +1,7 @@
 // The program `troupe`.
 #include "api/cli/command_line.hpp"
-#include "api/cli/terminal/bus_errors.hpp"
 #include "api/cli/terminal/escaped_output.hpp"
-#include "api/cli/terminal/memory_errors.hpp"
+#include "api/cli/terminal/fatal_errors.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 
 #include <clocale>

@@ -4,8 +4,6 @@
 #include "runtime/support/json/json_object.hpp"
 #include "runtime/support/text/utf8.hpp"
 
-#include <optional>
-
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>

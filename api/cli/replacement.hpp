@@ -17,7 +17,7 @@
 
 namespace troupe::cli {
 
-/// A program that returns to whoever started it once it serves, and goes on.
+/// A program that returns to its caller once it serves, and goes on.
 class background {
 public:
   /// Goes on in a child. Before any thread is started. Does not return in the parent, which ends with status 0 once the

@@ -15,7 +15,6 @@
 #include <charconv>
 #include <limits>
 #include <sstream>
-#include <string>
 
 namespace troupe::cli {
 

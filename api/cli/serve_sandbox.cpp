@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 
 namespace troupe::cli {
 
@@ -119,7 +118,7 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
     if (!fs::exists(folder, ignored))
       try {
         own_folder made(folder);
-      } catch (const failure&) { // whoever wants it says why
+      } catch (const failure&) { // who needs it says why
       }
   return {readable.all(), writable.all()};
 }

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <system_error>
 #include <vector>
 

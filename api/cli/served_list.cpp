@@ -50,7 +50,7 @@ catalogue_model read_given(const std::string& text, const engine_options& common
   return one;
 }
 
-/// The settings that the command line has for all models, but for those in `own`.
+/// The settings that the command line has for all models, without those in `own`.
 std::vector<std::string> common_arguments(const CLI::App& given, const CLI::App& of_model,
                                           const std::set<std::string>& own) {
   std::vector<std::string> arguments;

@@ -48,7 +48,7 @@ constexpr auto between_complaints = std::chrono::seconds(10);
 constexpr auto longest_wait = std::chrono::hours(24 * 365);
 
 /// CAF remembers on each thread the logger of the actor system that it last used there, and the end of a system waits
-/// for whoever still has its logger. A thread of the program forgets it again, else an engine that ends before that
+/// for those who still have its logger. A thread of the program forgets it again, else an engine that ends before that
 /// thread would never have ended. Threads of CAF keep theirs.
 class visit {
 public:

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstring>
-#include <string_view>
 
 #include <arpa/inet.h>
 #include <fcntl.h>

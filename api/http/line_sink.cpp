@@ -3,7 +3,6 @@
 #include "runtime/support/text/visible_text.hpp"
 
 #include <cerrno>
-#include <cstdlib>
 #include <string_view>
 
 #include <poll.h>

@@ -12,7 +12,7 @@ namespace troupe {
 
 class line_sink final : public spdlog::sinks::base_sink<std::mutex> {
 public:
-  /// The logger by this name writes its texts without a time or an end of line: as they are, but for what a terminal
+  /// The logger by this name writes its texts without a time or an end of line: as they are, except what a terminal
   /// would act upon in those that have an end of line.
   static constexpr const char* plain = "plain";
 

@@ -35,7 +35,7 @@ public:
   }
   const std::optional<error>& why_cut() const { return cut_; }
 
-  /// Has whoever waits look again.
+  /// Has those who wait look again.
   void poke() const {
     if (wake_)
       wake_();

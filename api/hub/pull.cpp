@@ -9,7 +9,6 @@
 #include "runtime/support/text/byte_size.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <fstream>
 #include <thread>

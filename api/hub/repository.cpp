@@ -8,7 +8,6 @@
 #include "runtime/support/text/visible_text.hpp"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 namespace troupe::hub {

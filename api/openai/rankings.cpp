@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 namespace troupe {
 

@@ -20,7 +20,7 @@ inline constexpr std::size_t most_ranked = 1024;
 generation_job rerank_job(const field_reader& body, std::shared_ptr<const served_model> model,
                           const std::stop_token& stop);
 
-/// Bodies: `text_1` and `text_2`, each a text or a list: one with many, or as many with as many. Throws likewise.
+/// Bodies: `text_1` and `text_2`, each a text or a list: one with many, or as many with as many. Throws as above.
 generation_job score_job(const field_reader& body, std::shared_ptr<const served_model> model,
                          const std::stop_token& stop);
 

@@ -1,5 +1,5 @@
 // What one request has drawn by chance (its ids, its seed) and the time that it tells: from these, another process makes
-// the same answer of the same tokens. Used by whoever parses or writes for the request, never by two at once.
+// the same answer of the same tokens. Used by the parser or the writer of the request, never by both at once.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // A folder of records, written by a thread of its own: lines go into files of bounded size, of which the oldest are
-// removed as new ones come. Whoever has lines to write never waits: what is not written in time is lost, and counted.
+// removed as new ones come. Those who write lines never wait: what is not written in time is lost, and counted.
 #pragma once
 
 #include "api/record/record_line.hpp"

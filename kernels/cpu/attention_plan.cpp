@@ -1,6 +1,5 @@
 #include "kernels/cpu/attention_plan.hpp"
 
-#include <algorithm>
 #include <limits>
 
 namespace troupe::kernels {

@@ -3,8 +3,6 @@
 #include "kernels/cpu/tensor_rows.hpp"
 #include "kernels/formats/bf16.hpp"
 
-#include <cstring>
-
 namespace troupe::kernels {
 
 namespace {

@@ -1,14 +1,11 @@
 #include "kernels/cpu/packed_matrix.hpp"
 
-#include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/panel_packing.hpp"
 #include "kernels/formats/pruned_weights.hpp"
 #include "kernels/formats/quantise_groups.hpp"
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
-#include <vector>
 
 namespace troupe::kernels {
 

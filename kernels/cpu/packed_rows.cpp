@@ -66,7 +66,7 @@ weight_group coded_group_of(const char* panel, weight_kind kind, std::size_t ind
   return decoded(kind, to);
 }
 
-/// Group `index` of column `column` of a panel, as `stored_group` gives it but for codes that count from another zero.
+/// Group `index` of column `column` of a panel, as `stored_group` gives it, with codes that count from another zero.
 weight_group packed_group(const char* panel, const quantised_layout& layout, std::size_t index, std::size_t column) {
   constexpr std::size_t n = quantised_panel_outputs;
   const std::size_t super = index / super_groups * super_groups;

@@ -41,7 +41,7 @@ public:
   bool add_to(const tensor& out);
 
   /// Columns of the residual, from the GPUs that have its rows, to `to`; and back. For the first GPU they are in its own
-  /// memory, but for the others' rows.
+  /// memory, except the others' rows.
   void bring(device_rank& r, std::size_t rank, const tensor& to, column_range columns) const;
   void take_back(device_rank& r, std::size_t rank, const tensor& from, column_range columns) const;
 

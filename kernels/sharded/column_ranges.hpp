@@ -9,7 +9,7 @@
 
 namespace troupe::kernels {
 
-/// Outputs of a rank's range are a multiple of this many, but for the last one's. Panels of kernels have 64 or 32: a
+/// Outputs of a rank's range are a multiple of this many, except the last one's. Panels of kernels have 64 or 32: a
 /// half one more costs no time, as some rank would have the whole.
 inline constexpr std::size_t column_unit = 32;
 

@@ -4,7 +4,6 @@
 #include "kernels/sharded/column_ranges.hpp"
 
 #include <cstring>
-#include <vector>
 
 namespace troupe::kernels {
 

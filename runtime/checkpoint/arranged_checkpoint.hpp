@@ -31,7 +31,7 @@ struct stored_part {
   std::size_t of_rows = 0;                       // the number of rows before that; 0: any
   bool as_row = false;                           // a vector is presented as a matrix of one row
   float offset = 0;                              // added to all values, which then are f32; floats only
-  float factor = 1;                              // of all values, likewise
+  float factor = 1;                              // of all values, too
 };
 
 struct arrangement {

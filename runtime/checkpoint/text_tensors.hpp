@@ -11,7 +11,7 @@
 namespace troupe {
 
 /// The name that a tensor has in a checkpoint of the text alone: "model.language_model.layers.0.mlp.up_proj.weight" is
-/// "model.layers.0.mlp.up_proj.weight". Names of other parts are kept, but for those that would look like the text's.
+/// "model.layers.0.mlp.up_proj.weight". Names of other parts are kept, except those that would look like the text's.
 std::string text_tensor_name(std::string_view stored);
 
 /// Presents all tensors under these names. Throws failure(bad_file) where two have the same.

@@ -1,5 +1,5 @@
 // When the time of each request is over. One timer serves all of them, so that no ended request is kept by a timer of
-// its own: whoever owns this sets it to `due` and calls `armed`, and asks for the expired ones when it fires.
+// its own: the owner sets one to `due` and calls `armed`, and asks for the expired ones when it fires.
 #pragma once
 
 #include <chrono>

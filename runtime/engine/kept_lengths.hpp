@@ -21,7 +21,7 @@ public:
   /// is there: it is somebody's own.
   explicit kept_lengths(std::filesystem::path file = {}, const log_sink& log = nullptr);
 
-  /// length_model::saved() of whoever had seen most answers at its end; empty: nothing is known.
+  /// length_model::saved() of the scheduler that had seen most answers at its end; empty: nothing is known.
   std::string learned() const;
 
   /// Keeps what a scheduler that ends has learned.

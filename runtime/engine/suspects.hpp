@@ -47,7 +47,7 @@ public:
   /// Whether there is anybody to be tried, now or once all have come back.
   bool pending() const { return awaits() || !queue_.empty(); }
 
-  /// It may not run but for a trial.
+  /// It may run in a trial only.
   bool holds(request which) const;
 
   /// Who is to be tried next; nobody while there is a trial. One of `waiting`, if nobody is known to get on.

@@ -1,6 +1,5 @@
 #include "runtime/execution/device.hpp"
 
-#include "runtime/execution/core_plan.hpp"
 #include "runtime/execution/cpu/cpu_device.hpp"
 #include "runtime/execution/hidden_states.hpp"
 #include "runtime/support/error.hpp"

@@ -4,7 +4,6 @@
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace troupe {
 

@@ -27,7 +27,7 @@ value_hash mixed(value_hash h, value_hash other) { return mixed(mixed(h, other.a
 
 enum kind : std::uint64_t { of_string = 1, of_number, of_literal, of_array, of_object, of_member };
 
-/// Whole numbers are compared exactly, others as doubles: whoever reads them keeps no more.
+/// Whole numbers are compared exactly, others as doubles: readers keep no more.
 value_hash hash_of_number(std::string_view text) {
   const bool minus = text.starts_with('-');
   std::string digits;

@@ -36,7 +36,7 @@ std::vector<local_model> list_local_models(std::vector<std::string>& remarks, st
 /// All below a folder, as those below ~/models: by their names there. `remarks` as above.
 std::vector<local_model> models_below(const std::filesystem::path& folder, std::vector<std::string>& remarks);
 
-/// The model that has this name; if none has, one that has it but for ASCII capitals or Ollama's ":latest"; else the
+/// The model that has this name; if none has, one that has it apart from ASCII capitals or Ollama's ":latest"; else the
 /// only one whose file, or last part of the name, is called so or begins with these whole words: with or without
 /// ".gguf", `smollm2` is "x/SmolLM2-135M-Q4_1.gguf". Throws failure(not_found) naming several.
 std::optional<local_model> find_local_model(std::string_view name);

@@ -79,7 +79,7 @@ struct kept_file {
   std::int64_t used = 0;
 };
 
-/// The files of blocks of all who share the folder. Whatever else lies there is not touched, but for what writers have
+/// The files of blocks of all who share the folder. What else lies there is not touched, except what writers have
 /// left behind that died.
 std::vector<kept_file> files_in(const own_folder& all) {
   std::vector<kept_file> found;
@@ -286,7 +286,7 @@ bool kv_store::write(const block_image& image) {
   return true;
 }
 
-// Writing rests for a while. Told once: whoever serves goes on.
+// Writing rests for a while. Told once: the server goes on.
 void kv_store::trouble(const std::string& what, int error) {
   closed_until_ = now_ns() + rest_ns;
   const std::lock_guard lock(telling_);

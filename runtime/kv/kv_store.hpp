@@ -38,7 +38,7 @@ struct kv_store_options {
 class kv_store {
 public:
   /// Makes the folder (0700), unless it is there, and the secret in it. Null if that fails or the folder is not ours,
-  /// after `log` received why: whoever serves goes on without. Throws failure(bad_request) if `folder` is something else than a folder. `log` is
+  /// after `log` received why: the server goes on without. Throws failure(bad_request) if `folder` is something else than a folder. `log` is
   /// called by this function alone. `block_bytes`: of each block.
   static std::unique_ptr<kv_store> open(kv_store_options options, const numerics_id& id, std::size_t block_bytes,
                                         const log_sink& log);

@@ -8,7 +8,6 @@
 #include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <sstream>
 
 namespace troupe {

@@ -1,149 +1,31 @@
 #include "runtime/model/packing.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/model/recurrent_layers.hpp"
+
+#include <utility>
 
 namespace troupe {
 
 using kernels::quantization;
 
-packed_group qkv_group(const tensor_names& names, int layer, precision precision) {
-  return {names.qkv(layer), precision.weights};
+packed_group matrix_groups::int8_at_least(std::vector<wanted_tensor> stacked) const {
+  const bool floats = asked_.weights == quantization::none || asked_.weights == quantization::bf16;
+  return {std::move(stacked), floats ? asked_.weights : quantization::int8};
 }
 
-packed_group o_group(const tensor_names& names, int layer, precision precision) {
-  return {names.o(layer), precision.weights};
+packed_group matrix_groups::gated(std::vector<wanted_tensor> stacked) const {
+  const bool both = stacked.size() == 2;
+  return {std::move(stacked), asked_.weights, both};
 }
 
-namespace {
-
-quantization int8_at_least(precision precision) {
-  const bool floats = precision.weights == quantization::none || precision.weights == quantization::bf16;
-  return floats ? precision.weights : quantization::int8;
-}
-
-} // namespace
-
-packed_group recurrent_in_group(const tensor_names& names, int layer, precision precision) {
-  return {recurrent_tensors(names.config(), layer).in(), int8_at_least(precision)};
-}
-
-packed_group recurrent_rate_group(const tensor_names& names, int layer, precision precision) {
-  return {{recurrent_tensors(names.config(), layer).rate_up()}, int8_at_least(precision)};
-}
-
-packed_group recurrent_gate_group(const tensor_names& names, int layer, precision precision) {
-  return {{recurrent_tensors(names.config(), layer).gate_up()}, int8_at_least(precision)};
-}
-
-packed_group recurrent_out_group(const tensor_names& names, int layer, precision precision) {
-  return {{recurrent_tensors(names.config(), layer).out()}, precision.weights};
-}
-
-packed_group latent_q_group(const tensor_names& names, int layer, precision precision) {
-  return {{names.latent_q(layer)}, precision.weights};
-}
-
-packed_group latent_key_group(const tensor_names& names, int layer, int head, precision precision) {
-  return {{names.latent_key(layer, head)}, int8_at_least(precision)};
-}
-
-packed_group latent_value_group(const tensor_names& names, int layer, int head, precision precision) {
-  return {{names.latent_value(layer, head)}, int8_at_least(precision)};
-}
-
-packed_group index_q_group(const tensor_names& names, int layer, precision precision) {
-  return {{names.index_q(layer)}, int8_at_least(precision)};
-}
-
-packed_group index_key_group(const tensor_names& names, int layer, precision precision) {
-  return {{names.index_key(layer)}, int8_at_least(precision)};
-}
-
-packed_group index_weights_group(const tensor_names& names, int layer) {
-  return {{names.index_weights(layer)}, quantization::none};
-}
-
-packed_group layer_projection_group(const tensor_names& names, precision precision) {
-  return {{names.layer_projection()}, int8_at_least(precision)};
-}
-
-packed_group input_gate_group(const tensor_names& names, int layer, precision precision) {
-  return {{names.input_gate(layer)}, int8_at_least(precision)};
-}
-
-packed_group input_projection_group(const tensor_names& names, int layer, precision precision) {
-  return {{names.input_projection(layer)}, int8_at_least(precision)};
-}
-
-packed_group altup_in_group(const tensor_names& names, int stream, precision precision) {
-  return {{names.altup_in(stream)}, int8_at_least(precision)};
-}
-
-packed_group altup_out_group(const tensor_names& names, int stream, precision precision) {
-  return {{names.altup_out(stream)}, int8_at_least(precision)};
-}
-
-packed_group altup_router_group(const tensor_names& names, int layer) {
-  return {{names.altup_router(layer)}, quantization::none};
-}
-
-packed_group laurel_down_group(const tensor_names& names, int layer, precision precision) {
-  return {{names.laurel(layer).front()}, int8_at_least(precision)};
-}
-
-packed_group laurel_up_group(const tensor_names& names, int layer, precision precision) {
-  return {{names.laurel(layer).back()}, int8_at_least(precision)};
-}
-
-namespace {
-
-/// gate and up, or up alone.
-packed_group gate_up(std::vector<wanted_tensor> stacked, precision precision) {
-  const bool gated = stacked.size() == 2;
-  return {std::move(stacked), precision.weights, gated};
-}
-
-} // namespace
-
-packed_group gate_up_group(const tensor_names& names, int layer, precision precision) {
-  auto group = gate_up(names.gate_up(layer), precision);
-  group.gated = group.gated && !names.config().cuts_gates(layer); // else gates are looked at before they count
+packed_group matrix_groups::gate_up(int layer) const {
+  auto group = gated(names_.gate_up(layer));
+  group.gated = group.gated && !names_.config().cuts_gates(layer); // else gates are looked at before they count
   return group;
 }
 
-packed_group router_group(const tensor_names& names, int layer) { return {{names.router(layer)}, quantization::none}; }
-
-packed_group expert_gate_up_group(const tensor_names& names, int layer, int expert, precision precision) {
-  return gate_up(names.expert_gate_up(layer, expert), precision);
-}
-
-packed_group expert_down_group(const tensor_names& names, int layer, int expert, precision precision) {
-  return {names.expert_down(layer, expert), precision.weights};
-}
-
-packed_group shared_gate_up_group(const tensor_names& names, int layer, precision precision) {
-  return gate_up(names.shared_gate_up(layer), precision);
-}
-
-packed_group shared_down_group(const tensor_names& names, int layer, precision precision) {
-  return {names.shared_down(layer), precision.weights};
-}
-
-packed_group shared_gate_group(const tensor_names& names, int layer) {
-  return {{names.shared_gate(layer)}, quantization::none};
-}
-
-packed_group down_group(const tensor_names& names, int layer, precision precision) {
-  return {names.down(layer), precision.weights};
-}
-
-packed_group head_group(const tensor_names& names, precision precision) {
-  return {{names.head()}, int8_at_least(precision)};
-}
-
 std::vector<packed_group> packed_groups(const model_config& config, precision precision) {
-  const tensor_names names(config);
+  const matrix_groups all(config, precision);
   const auto part = config.part();
   std::vector<packed_group> groups;
   int unit = 0;
@@ -152,71 +34,71 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
     return groups.emplace_back(std::move(group));
   };
   if (config.layer_inputs > 0)
-    add(layer_projection_group(names, precision));
+    add(all.layer_projection());
   for (int i = 1; i < config.altup.streams; ++i)
-    add(altup_in_group(names, i, precision));
+    add(all.altup_in(i));
   for (int i = part.first; i < part.end; ++i) {
     const auto parts = config.parts_of(i);
     unit = i - part.first;
     if (parts.recurrence) {
-      add(recurrent_in_group(names, i, precision));
-      add(recurrent_out_group(names, i, precision));
+      add(all.recurrent_in(i));
+      add(all.recurrent_out(i));
       if (config.recurrent.type == recurrent_type::channel_delta) {
-        add(recurrent_rate_group(names, i, precision));
-        add(recurrent_gate_group(names, i, precision));
+        add(all.recurrent_rate(i));
+        add(all.recurrent_gate(i));
       }
     }
     if (parts.attention) {
-      add(qkv_group(names, i, precision));
-      add(o_group(names, i, precision));
+      add(all.qkv(i));
+      add(all.o(i));
       if (config.latent.q_rank > 0)
-        add(latent_q_group(names, i, precision));
+        add(all.latent_q(i));
       for (int h = 0; config.latent && h < config.heads; ++h) {
-        add(latent_key_group(names, i, h, precision));
-        add(latent_value_group(names, i, h, precision));
+        add(all.latent_key(i, h));
+        add(all.latent_value(i, h));
       }
       if (config.indexes(i)) {
-        add(index_q_group(names, i, precision));
-        add(index_key_group(names, i, precision));
-        add(index_weights_group(names, i));
+        add(all.index_q(i));
+        add(all.index_key(i));
+        add(all.index_weights(i));
       }
     }
     if (config.layer_inputs > 0) {
-      add(input_gate_group(names, i, precision));
-      add(input_projection_group(names, i, precision));
+      add(all.input_gate(i));
+      add(all.input_projection(i));
     }
     if (config.altup) {
-      add(altup_router_group(names, i));
-      add(laurel_down_group(names, i, precision));
-      add(laurel_up_group(names, i, precision));
+      add(all.altup_router(i));
+      add(all.laurel_down(i));
+      add(all.laurel_up(i));
     }
     for (int s = 1; s < config.altup.streams && i + 1 == part.end; ++s)
-      add(altup_out_group(names, s, precision));
+      add(all.altup_out(s));
     if (!parts.mlp)
       continue;
     if (!config.is_sparse(i)) {
-      add(gate_up_group(names, i, precision));
-      add(down_group(names, i, precision));
+      add(all.gate_up(i));
+      add(all.down(i));
       continue;
     }
-    add(router_group(names, i));
+    add(all.router(i));
     for (int e = 0; e < config.experts.count; ++e) {
-      for (auto& group : {expert_gate_up_group(names, i, e, precision), expert_down_group(names, i, e, precision)}) {
+      for (auto& group : {all.expert_gate_up(i, e), all.expert_down(i, e)}) {
         auto& added = add(group);
         added.expert = true;
         added.number = e;
       }
     }
     if (config.experts.shared_ffn > 0) {
-      add(shared_gate_up_group(names, i, precision));
-      add(shared_down_group(names, i, precision));
+      add(all.shared_gate_up(i));
+      add(all.shared_down(i));
     }
     if (config.experts.shared_gate)
-      add(shared_gate_group(names, i));
+      add(all.shared_gate(i));
   }
   unit = part.end - part.first;
   if (config.has_head())
-    add(head_group(names, precision));
+    add(all.head());
   return groups;
 }
 
@@ -243,8 +125,7 @@ bool head_gives_table(const checkpoint& tensors, const model_config& config, pre
   const auto part = config.part();
   if (!config.tied || !part.embeds || !part.heads || !config.has_head() || backend.storable() == nullptr)
     return false;
-  const tensor_names names(config);
-  const auto group = head_group(names, precision);
+  const auto group = matrix_groups(config, precision).head();
   return backend.storable()->gives_table(describe(tensors, group.stacked.front()), precision.compute, group.how);
 }
 

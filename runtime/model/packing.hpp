@@ -6,6 +6,7 @@
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/checkpoint/packed/packed_layout.hpp"
 #include "runtime/model/precision.hpp"
+#include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
 
 #include <cstddef>
@@ -26,51 +27,58 @@ struct packed_group {
   const std::string& name() const { return stacked.front().name; }
 };
 
-packed_group qkv_group(const tensor_names& names, int layer, precision precision);
-packed_group o_group(const tensor_names& names, int layer, precision precision);
-packed_group latent_q_group(const tensor_names& names, int layer, precision precision);
+/// The groups of a configuration, which must outlive it: how each matrix is packed.
+class matrix_groups {
+public:
+  matrix_groups(const model_config& config, precision asked) : names_(config), asked_(asked) {}
 
-/// Matrices of one head. They are small, and so are int8 at least if weights are quantised.
-packed_group latent_key_group(const tensor_names& names, int layer, int head, precision precision);
-packed_group latent_value_group(const tensor_names& names, int layer, int head, precision precision);
+  packed_group qkv(int layer) const { return {names_.qkv(layer), asked_.weights}; }
+  packed_group o(int layer) const { return {names_.o(layer), asked_.weights}; }
+  packed_group gate_up(int layer) const;
+  packed_group down(int layer) const { return {names_.down(layer), asked_.weights}; }
 
-// Indexers, in int8 at least if weights are quantised; the heads' weights are not.
-packed_group index_q_group(const tensor_names& names, int layer, precision precision);
-packed_group index_key_group(const tensor_names& names, int layer, precision precision);
-packed_group index_weights_group(const tensor_names& names, int layer);
+  // The router and the shared expert's gate are not quantised: they are small, and choose.
+  packed_group router(int layer) const { return {{names_.router(layer)}}; }
+  packed_group expert_gate_up(int layer, int expert) const { return gated(names_.expert_gate_up(layer, expert)); }
+  packed_group expert_down(int layer, int e) const { return {names_.expert_down(layer, e), asked_.weights}; }
+  packed_group shared_gate_up(int layer) const { return gated(names_.shared_gate_up(layer)); }
+  packed_group shared_down(int layer) const { return {names_.shared_down(layer), asked_.weights}; }
+  packed_group shared_gate(int layer) const { return {{names_.shared_gate(layer)}}; }
 
-// What layers get of each token beside the residual.
-packed_group layer_projection_group(const tensor_names& names, precision precision);
-packed_group input_gate_group(const tensor_names& names, int layer, precision precision);
-packed_group input_projection_group(const tensor_names& names, int layer, precision precision);
+  packed_group recurrent_in(int layer) const { return int8_at_least(recurrent(layer).in()); }
+  packed_group recurrent_rate(int layer) const { return int8_at_least({recurrent(layer).rate_up()}); }
+  packed_group recurrent_gate(int layer) const { return int8_at_least({recurrent(layer).gate_up()}); }
+  packed_group recurrent_out(int layer) const { return {{recurrent(layer).out()}, asked_.weights}; }
 
-// Alternating updates. The router is not quantised, the others are in int8 at least if weights are.
-packed_group altup_in_group(const tensor_names& names, int stream, precision precision);
-packed_group altup_out_group(const tensor_names& names, int stream, precision precision);
-packed_group altup_router_group(const tensor_names& names, int layer);
-packed_group laurel_down_group(const tensor_names& names, int layer, precision precision);
-packed_group laurel_up_group(const tensor_names& names, int layer, precision precision);
+  packed_group latent_q(int layer) const { return {{names_.latent_q(layer)}, asked_.weights}; }
+  packed_group latent_key(int layer, int head) const { return int8_at_least({names_.latent_key(layer, head)}); }
+  packed_group latent_value(int layer, int head) const { return int8_at_least({names_.latent_value(layer, head)}); }
 
-// Matrices of a recurrent layer, in int8 at least if weights are quantised.
-packed_group recurrent_in_group(const tensor_names& names, int layer, precision precision);
-packed_group recurrent_rate_group(const tensor_names& names, int layer, precision precision);
-packed_group recurrent_gate_group(const tensor_names& names, int layer, precision precision);
-packed_group recurrent_out_group(const tensor_names& names, int layer, precision precision);
+  packed_group index_q(int layer) const { return int8_at_least({names_.index_q(layer)}); }
+  packed_group index_key(int layer) const { return int8_at_least({names_.index_key(layer)}); }
+  packed_group index_weights(int layer) const { return {{names_.index_weights(layer)}}; }
 
-packed_group gate_up_group(const tensor_names& names, int layer, precision precision);
-packed_group down_group(const tensor_names& names, int layer, precision precision);
+  packed_group layer_projection() const { return int8_at_least({names_.layer_projection()}); }
+  packed_group input_gate(int layer) const { return int8_at_least({names_.input_gate(layer)}); }
+  packed_group input_projection(int layer) const { return int8_at_least({names_.input_projection(layer)}); }
 
-// Matrices of a mixture of experts. The router and the shared expert's gate are not quantised: they are small, and
-// choose.
-packed_group router_group(const tensor_names& names, int layer);
-packed_group expert_gate_up_group(const tensor_names& names, int layer, int expert, precision precision);
-packed_group expert_down_group(const tensor_names& names, int layer, int expert, precision precision);
-packed_group shared_gate_up_group(const tensor_names& names, int layer, precision precision);
-packed_group shared_down_group(const tensor_names& names, int layer, precision precision);
-packed_group shared_gate_group(const tensor_names& names, int layer);
+  packed_group altup_in(int stream) const { return int8_at_least({names_.altup_in(stream)}); }
+  packed_group altup_out(int stream) const { return int8_at_least({names_.altup_out(stream)}); }
+  packed_group altup_router(int layer) const { return {{names_.altup_router(layer)}}; }
+  packed_group laurel_down(int layer) const { return int8_at_least({names_.laurel(layer).front()}); }
+  packed_group laurel_up(int layer) const { return int8_at_least({names_.laurel(layer).back()}); }
 
-/// In int8 at least if weights are quantised.
-packed_group head_group(const tensor_names& names, precision precision);
+  packed_group head() const { return int8_at_least({names_.head()}); }
+
+private:
+  recurrent_tensors recurrent(int layer) const { return {names_.config(), layer}; }
+  packed_group gated(std::vector<wanted_tensor> stacked) const; // gate and up, or up alone
+  /// If weights are quantised: what is small, or feeds much.
+  packed_group int8_at_least(std::vector<wanted_tensor> stacked) const;
+
+  const tensor_names names_;
+  const precision asked_;
+};
 
 /// All groups of a model or part; the head, if it has one, is the last.
 std::vector<packed_group> packed_groups(const model_config& config, precision precision);

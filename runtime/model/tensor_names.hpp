@@ -1,9 +1,10 @@
 // The tensors that a configuration asks for: names, as Hugging Face's checkpoints of Llama and its relatives have them,
-// and shapes. Families with other names are presented under these (runtime/model/families).
+// and shapes, in one table. Families with other names are presented under these (runtime/model/families).
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/support/types.hpp"
 
 #include <cstddef>
 #include <set>
@@ -20,25 +21,39 @@ struct wanted_tensor {
 /// Refers to the configuration, which must outlive it.
 class tensor_names {
 public:
-  explicit tensor_names(const model_config& config);
+  explicit tensor_names(const model_config& config) : config_(config), hidden_(as_size(config.hidden)) {}
 
-  wanted_tensor embedding() const;   // [vocab, hidden]
-  wanted_tensor positions() const;   // learned: [position_rows, hidden]
-  wanted_tensor token_types() const; // [token_types, hidden]
-  wanted_tensor embedding_norm() const;
-  wanted_tensor final_norm() const;
-  wanted_tensor head() const; // the embedding for tied models
-  wanted_tensor head_bias() const;
+  wanted_tensor embedding() const { return {"model.embed_tokens.weight", {as_size(config_.vocab), hidden_}}; }
+  wanted_tensor positions() const { return {"model.position_embeddings.weight", {config_.position_rows, hidden_}}; }
+  wanted_tensor token_types() const {
+    return {"model.token_type_embeddings.weight", {as_size(config_.token_types), hidden_}};
+  }
+  wanted_tensor embedding_norm() const { return {"model.embedding_norm.weight", {hidden_}}; }
+  wanted_tensor final_norm() const { return {"model.norm.weight", {hidden_}}; }
+  wanted_tensor head() const {
+    return config_.tied ? embedding() : wanted_tensor{"lm_head.weight", {as_size(config_.vocab), hidden_}};
+  }
+  wanted_tensor head_bias() const { return {"lm_head.bias", {as_size(config_.vocab)}}; }
 
-  // Norms of a layer. Their biases are called ".bias" instead of ".weight".
-  wanted_tensor input_norm(int layer) const;     // of what attention reads
-  wanted_tensor post_norm(int layer) const;      // of what the MLP reads
-  wanted_tensor attention_norm(int layer) const; // of what attention gives
-  wanted_tensor mlp_norm(int layer) const;       // of what the MLP gives
-  wanted_tensor q_norm(int layer) const;
-  wanted_tensor k_norm(int layer) const;
+  // Norms of a layer, of what attention and MLP read and give. Their biases are called ".bias" instead of ".weight".
+  wanted_tensor input_norm(int layer) const { return {prefix(layer) + "input_layernorm.weight", {hidden_}}; }
+  wanted_tensor post_norm(int layer) const;
+  wanted_tensor attention_norm(int layer) const {
+    return {prefix(layer) + "post_attention_layernorm.weight", {hidden_}};
+  }
+  wanted_tensor mlp_norm(int layer) const { return {prefix(layer) + "post_feedforward_layernorm.weight", {hidden_}}; }
+  wanted_tensor q_norm(int layer) const {
+    return {prefix(layer) + "self_attn.q_norm.weight",
+            {config_.qk_norm_whole ? q_width(layer) : as_size(config_.head_dim_of(layer))}};
+  }
+  wanted_tensor k_norm(int layer) const {
+    return {prefix(layer) + "self_attn.k_norm.weight",
+            {config_.qk_norm_whole ? kv_width(layer) : as_size(config_.head_dim_of(layer))}};
+  }
   std::vector<wanted_tensor> qk_norms(int layer) const; // those that the layer has weights of
-  wanted_tensor sinks(int layer) const;                 // [heads]
+  wanted_tensor sinks(int layer) const {
+    return {prefix(layer) + "self_attn.sinks", {as_size(config_.heads_of(layer))}};
+  }
 
   const model_config& config() const { return config_; }
 
@@ -47,55 +62,124 @@ public:
   std::vector<wanted_tensor> o(int layer) const;
 
   // Latent attention: qkv makes the latents; these come behind.
-  wanted_tensor latent_q_norm(int layer) const;          // [q_rank], if there is one
-  wanted_tensor latent_kv_norm(int layer) const;         // [kv_rank]
-  wanted_tensor latent_q(int layer) const;               // [heads * (plain + rotated), q_rank], if there is one
-  wanted_tensor latent_key(int layer, int head) const;   // [kv_rank, plain], from queries to the space of latents
-  wanted_tensor latent_value(int layer, int head) const; // [value, kv_rank]
-  // Its indexer: queries of the queries' latent, [heads * dim, q_rank]; the key, [dim, hidden], and its layer norm, [dim];
-  // weights of the heads, [heads, hidden].
-  wanted_tensor index_q(int layer) const;
-  wanted_tensor index_key(int layer) const;
-  wanted_tensor index_norm(int layer) const;
-  wanted_tensor index_weights(int layer) const;
-  std::vector<wanted_tensor> gate_up(int layer) const; // only up if there is no gate
-  std::vector<wanted_tensor> down(int layer) const;
+  wanted_tensor latent_q_norm(int layer) const {
+    return {prefix(layer) + "self_attn.q_a_layernorm.weight", {as_size(config_.latent.q_rank)}};
+  }
+  wanted_tensor latent_kv_norm(int layer) const {
+    return {prefix(layer) + "self_attn.kv_a_layernorm.weight", {as_size(config_.latent.kv_rank)}};
+  }
+  wanted_tensor latent_q(int layer) const {
+    const auto& latent = config_.latent;
+    return {prefix(layer) + "self_attn.q_b_proj.weight",
+            {as_size(config_.heads) * as_size(latent.plain + latent.rotated), as_size(latent.q_rank)}};
+  }
+  // From queries to the space of latents.
+  wanted_tensor latent_key(int layer, int head) const {
+    return {prefix(layer) + "self_attn.latent_key." + std::to_string(head) + ".weight",
+            {as_size(config_.latent.kv_rank), as_size(config_.latent.plain)}};
+  }
+  wanted_tensor latent_value(int layer, int head) const {
+    return {prefix(layer) + "self_attn.latent_value." + std::to_string(head) + ".weight",
+            {as_size(config_.latent.value), as_size(config_.latent.kv_rank)}};
+  }
+  // Its indexer: queries of the queries' latent; the key and its layer norm; weights of the heads.
+  wanted_tensor index_q(int layer) const {
+    return {prefix(layer) + "self_attn.indexer.wq_b.weight",
+            {as_size(config_.indexer.heads) * as_size(config_.indexer.dim), as_size(config_.latent.q_rank)}};
+  }
+  wanted_tensor index_key(int layer) const {
+    return {prefix(layer) + "self_attn.indexer.wk.weight", {as_size(config_.indexer.dim), hidden_}};
+  }
+  wanted_tensor index_norm(int layer) const {
+    return {prefix(layer) + "self_attn.indexer.k_norm.weight", {as_size(config_.indexer.dim)}};
+  }
+  wanted_tensor index_weights(int layer) const {
+    return {prefix(layer) + "self_attn.indexer.weights_proj.weight", {as_size(config_.indexer.heads), hidden_}};
+  }
+  std::vector<wanted_tensor> gate_up(int layer) const { return mlp(layer, "mlp.", as_size(config_.ffn_of(layer))); }
+  std::vector<wanted_tensor> down(int layer) const {
+    return {{prefix(layer) + "mlp.down_proj.weight", {hidden_, as_size(config_.ffn_of(layer))}}};
+  }
 
   // What layers get of each token beside the residual, `width` = layer_inputs of each.
-  wanted_tensor layer_inputs() const;              // [vocab, layers * width]
-  wanted_tensor layer_projection() const;          // [layers * width, hidden]
-  wanted_tensor layer_projection_norm() const;     // [width]
-  wanted_tensor input_gate(int layer) const;       // [width, hidden]
-  wanted_tensor input_projection(int layer) const; // [hidden, width]
-  wanted_tensor input_projection_norm(int layer) const;
-  wanted_tensor layer_scale(int layer) const; // [1]
+  wanted_tensor layer_inputs() const {
+    return {"model.embed_tokens_per_layer.weight",
+            {as_size(config_.layer_input_rows > 0 ? config_.layer_input_rows : config_.vocab),
+             as_size(config_.layers) * as_size(config_.layer_inputs)}};
+  }
+  wanted_tensor layer_projection() const {
+    return {"model.per_layer_model_projection.weight",
+            {as_size(config_.layers) * as_size(config_.layer_inputs), hidden_}};
+  }
+  wanted_tensor layer_projection_norm() const {
+    return {"model.per_layer_projection_norm.weight", {as_size(config_.layer_inputs)}};
+  }
+  wanted_tensor input_gate(int layer) const {
+    return {prefix(layer) + "per_layer_input_gate.weight", {as_size(config_.layer_inputs), hidden_}};
+  }
+  wanted_tensor input_projection(int layer) const {
+    return {prefix(layer) + "per_layer_projection.weight", {hidden_, as_size(config_.layer_inputs)}};
+  }
+  wanted_tensor input_projection_norm(int layer) const {
+    return {prefix(layer) + "post_per_layer_input_norm.weight", {hidden_}};
+  }
+  wanted_tensor layer_scale(int layer) const { return {prefix(layer) + "layer_scalar", {1}}; }
 
-  // Alternating updates, of `streams` streams.
-  wanted_tensor altup_in(int stream) const;           // [hidden, hidden], from the first stream, from 1 on
-  wanted_tensor altup_out(int stream) const;          // likewise back
-  wanted_tensor altup_router(int layer) const;        // [streams, hidden]
-  wanted_tensor altup_router_norm(int layer) const;   // [hidden]
-  wanted_tensor altup_prediction(int layer) const;    // [streams * streams, streams]
-  wanted_tensor altup_correction(int layer) const;    // [streams, streams]
-  wanted_tensor altup_output_scale(int layer) const;  // [hidden]
+  // Alternating updates: from the first stream to stream `stream`, from 1 on, and back.
+  wanted_tensor altup_in(int stream) const {
+    return {"model.altup_projections." + std::to_string(stream - 1) + ".weight", {hidden_, hidden_}};
+  }
+  wanted_tensor altup_out(int stream) const {
+    return {"model.altup_unembed_projections." + std::to_string(stream - 1) + ".weight", {hidden_, hidden_}};
+  }
+  wanted_tensor altup_router(int layer) const {
+    return {prefix(layer) + "altup.modality_router.weight", {as_size(config_.altup.streams), hidden_}};
+  }
+  wanted_tensor altup_router_norm(int layer) const { return {prefix(layer) + "altup.router_norm.weight", {hidden_}}; }
+  wanted_tensor altup_prediction(int layer) const {
+    const auto streams = as_size(config_.altup.streams);
+    return {prefix(layer) + "altup.prediction_coefs.weight", {streams * streams, streams}};
+  }
+  wanted_tensor altup_correction(int layer) const {
+    const auto streams = as_size(config_.altup.streams);
+    return {prefix(layer) + "altup.correction_coefs.weight", {streams, streams}};
+  }
+  wanted_tensor altup_output_scale(int layer) const {
+    return {prefix(layer) + "altup.correct_output_scale", {hidden_}};
+  }
   std::vector<wanted_tensor> laurel(int layer) const; // [laurel, hidden], [hidden, laurel]
-  wanted_tensor laurel_norm(int layer) const;         // [hidden]
+  wanted_tensor laurel_norm(int layer) const { return {prefix(layer) + "laurel.post_laurel_norm.weight", {hidden_}}; }
 
   /// The parameters of an activation that is learned (xielu): [1] each.
   std::vector<wanted_tensor> activation(int layer) const;
 
   // A mixture of experts: [experts, hidden], and per expert as gate_up and down.
-  wanted_tensor router(int layer) const;
-  wanted_tensor router_correction(int layer) const; // [experts]
-  std::vector<wanted_tensor> expert_gate_up(int layer, int expert) const;
-  std::vector<wanted_tensor> expert_down(int layer, int expert) const;
-  std::vector<wanted_tensor> shared_gate_up(int layer) const;
-  std::vector<wanted_tensor> shared_down(int layer) const;
-  wanted_tensor shared_gate(int layer) const; // [1, hidden]
+  wanted_tensor router(int layer) const {
+    return {prefix(layer) + "mlp.gate.weight", {as_size(config_.experts.count), hidden_}};
+  }
+  wanted_tensor router_correction(int layer) const {
+    return {prefix(layer) + "mlp.gate.e_score_correction_bias", {as_size(config_.experts.count)}};
+  }
+  std::vector<wanted_tensor> expert_gate_up(int layer, int expert) const {
+    return mlp(layer, "mlp.experts." + std::to_string(expert) + ".", as_size(config_.experts.ffn));
+  }
+  std::vector<wanted_tensor> expert_down(int layer, int expert) const {
+    return {{prefix(layer) + "mlp.experts." + std::to_string(expert) + ".down_proj.weight",
+             {hidden_, as_size(config_.experts.ffn)}}};
+  }
+  std::vector<wanted_tensor> shared_gate_up(int layer) const {
+    return mlp(layer, "mlp.shared_expert.", as_size(config_.experts.shared_ffn));
+  }
+  std::vector<wanted_tensor> shared_down(int layer) const {
+    return {{prefix(layer) + "mlp.shared_expert.down_proj.weight", {hidden_, as_size(config_.experts.shared_ffn)}}};
+  }
+  wanted_tensor shared_gate(int layer) const { return {prefix(layer) + "mlp.shared_expert_gate.weight", {1, hidden_}}; }
   // Mixtures whose parts have norms of their own: norms of what router and experts read, and of what shared expert and
   // experts give; and scales, [experts].
   std::vector<wanted_tensor> mixture_norms(int layer) const;
-  wanted_tensor expert_scales(int layer) const;
+  wanted_tensor expert_scales(int layer) const {
+    return {prefix(layer) + "mlp.gate.expert_scale", {as_size(config_.experts.count)}};
+  }
 
   /// The biases of such matrices, each as long as its matrix has rows.
   static std::vector<wanted_tensor> biases(const std::vector<wanted_tensor>& matrices);
@@ -112,15 +196,20 @@ public:
   static bool on_host(const std::string& name);
 
 private:
+  static std::string prefix(int layer) { return "model.layers." + std::to_string(layer) + "."; }
   /// The norms of a layer that the model has, of q and k left out.
   std::vector<wanted_tensor> layer_norms(int layer) const;
   std::size_t latent_queries() const; // what the first of qkv gives
   std::vector<wanted_tensor> mlp(int layer, const std::string& stem, std::size_t ffn) const;
 
-  const model_config& config_;
-  std::size_t q_width(int layer) const;
-  std::size_t kv_width(int layer) const;
+  std::size_t q_width(int layer) const {
+    return as_size(config_.heads_of(layer)) * as_size(config_.head_dim_of(layer));
+  }
+  std::size_t kv_width(int layer) const {
+    return as_size(config_.kv_heads_of(layer)) * as_size(config_.head_dim_of(layer));
+  }
 
+  const model_config& config_;
   std::size_t hidden_;
 };
 

@@ -4,10 +4,8 @@
 #include "runtime/sampling/vector_passes.hpp"
 #include "runtime/support/error.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <numeric>
 
 namespace troupe {
@@ -133,7 +131,7 @@ std::pair<std::uint64_t, std::uint64_t> candidates::bound_total_weight() {
   const float floor = max_ + light;
   const auto above = sampling::weigh_above(row_.data(), row_.size(), factor_, block_maxima_.data(), max_, floor);
   auto most = sampling::weight(floor, max_);
-  most += (most >> 20) + 1; // weights grow with logits but for the last bits of exp
+  most += (most >> 20) + 1; // weights grow with logits, up to the last bits of exp
   return {above.weight, above.weight + (row_.size() - above.elements) * most};
 }
 

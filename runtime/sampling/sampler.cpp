@@ -2,7 +2,6 @@
 
 #include "runtime/sampling/logits_processors.hpp"
 #include "runtime/sampling/philox.hpp"
-#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <limits>

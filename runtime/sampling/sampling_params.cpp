@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <sstream>
 #include <string>
-#include <string_view>
 
 namespace troupe {
 

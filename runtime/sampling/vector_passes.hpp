@@ -91,7 +91,7 @@ inline float log_one_plus(float x) {
   return 2.f * t * (sum * s + 1.f);
 }
 
-/// With p = exp(a) and q = exp(b), where a[i] = (x[i] - x_most) - x_total, and b likewise of y: the sum of
+/// With p = exp(a) and q = exp(b), where a[i] = (x[i] - x_most) - x_total, and b the same of y: the sum of
 /// (p + q) / 2 * ln cosh((a - b) / 2), which is the half of KL(m, p) + KL(m, q) with m = (p + q) / 2. Summed in eight
 /// lanes, whatever the instruction set.
 double mean_log_cosh(const float* x, float x_most, float x_total, const float* y, float y_most, float y_total,

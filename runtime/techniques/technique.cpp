@@ -1,6 +1,5 @@
 #include "runtime/techniques/technique.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/support/text/visible_text.hpp"
 #include "runtime/techniques/repertoire.hpp"
 

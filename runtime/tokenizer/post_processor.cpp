@@ -2,8 +2,6 @@
 
 #include "runtime/tokenizer/models/token_model.hpp"
 
-#include <algorithm>
-
 namespace troupe::tokenization {
 
 namespace {

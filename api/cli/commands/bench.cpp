@@ -14,7 +14,6 @@
 
 #include <cstdio>
 #include <iostream>
-#include <limits>
 
 namespace troupe::cli {
 

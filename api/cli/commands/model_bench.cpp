@@ -5,7 +5,6 @@
 #include "runtime/engine/loading/memory_plan.hpp"
 #include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/engine/loading/weight_loading.hpp"
-#include "runtime/import/model_source.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/techniques/repertoire.hpp"
 

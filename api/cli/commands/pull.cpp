@@ -11,10 +11,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
 
 #include <unistd.h>
 

@@ -451,7 +451,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
 } // namespace
 
 bool is_loopback(const std::string& host) {
-  if (host.starts_with("unix:")) // whoever the path lets in
+  if (host.starts_with("unix:")) // those whom the path lets in
     return true;
   boost::system::error_code error;
   const auto address = boost::asio::ip::make_address(host, error);

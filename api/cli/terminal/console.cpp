@@ -1,6 +1,5 @@
 #include "api/cli/terminal/console.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/support/files/descriptor.hpp"
 
 #include <array>

@@ -23,7 +23,7 @@ public:
 
   void show(const load_status& status);
 
-  /// Erases the bar, if there is one, and shows none from now on. Whoever goes on to print calls it: the engine reports
+  /// Erases the bar, if there is one, and shows none from now on. Call it before printing: the engine reports
   /// that it is ready at about the time that others learn it, before or after.
   void end_bar();
 

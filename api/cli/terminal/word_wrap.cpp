@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <clocale>
-#include <cstdlib>
 #include <utility>
 
 #include <sys/ioctl.h>

@@ -7,7 +7,6 @@
 #include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 namespace troupe {

@@ -2,7 +2,6 @@
 
 #include "api/openai/answer_text.hpp"
 #include "api/openai/object_id.hpp"
-#include "api/openai/openai_response.hpp"
 #include "api/openai/responses/output_items.hpp"
 #include "api/openai/responses/response_request.hpp"
 #include "runtime/support/json/json_object.hpp"

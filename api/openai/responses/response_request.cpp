@@ -4,7 +4,6 @@
 #include "api/openai/responses/conversation.hpp"
 #include "api/openai/responses/item_fields.hpp"
 #include "api/openai/responses/response_input.hpp"
-#include "api/openai/responses/response_tools.hpp"
 #include "api/openai/responses/response_window.hpp"
 #include "api/openai/translated_request.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
@@ -185,7 +184,7 @@ std::string add_reasoning(json_object& to, const field_reader& body) {
 
 /// A request, translated into the members of a chat.
 struct translation {
-  json_object members;   // but for the messages
+  json_object members;   // without the messages
   std::string messages;  // a JSON list
   std::string input;     // the input items: a JSON list
   std::string continued; // the conversation without instructions: messages, separated by commas

@@ -4,8 +4,6 @@
 #include "runtime/support/json/json_object.hpp"
 #include "runtime/support/text/utf8.hpp"
 
-#include <string>
-
 namespace troupe {
 
 reply tell_request(const call& c) { return reply::json(c.requests.find(c.owner, c.id)->json()); }

@@ -32,7 +32,7 @@ constexpr auto kept = std::to_array<std::string_view>({
 });
 constexpr std::size_t most_names = 256;
 
-/// A name with its labels, but for this one: `label` is `model="`.
+/// A name with its labels, except this one: `label` is `model="`.
 std::string without_label(std::string plain, std::string_view label) {
   const auto at = plain.find(label);
   if (at == plain.npos)

@@ -12,10 +12,8 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <sstream>
-#include <string>
 #include <utility>
 #include <vector>
 

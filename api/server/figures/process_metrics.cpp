@@ -6,9 +6,7 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include <sys/resource.h>

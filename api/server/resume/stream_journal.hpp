@@ -49,7 +49,7 @@ public:
   // For the maker:
   /// Whole events of a stream of server-sent events, which get ids: 1, 2, ...
   void append(std::string_view events);
-  /// A JSON object, which gets a number likewise: "seq", ahead of its members.
+  /// A JSON object, which gets a number too: "seq", ahead of its members.
   void append_frame(std::string_view object);
   /// Instead of any event.
   void refuse(error why);

@@ -1,7 +1,6 @@
 #include "api/server/resume/stream_table.hpp"
 
 #include <ranges>
-#include <string>
 #include <utility>
 #include <vector>
 

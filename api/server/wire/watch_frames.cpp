@@ -4,10 +4,7 @@
 #include "runtime/support/text/utf8.hpp"
 #include "runtime/techniques/technique.hpp"
 
-#include <algorithm>
 #include <array>
-#include <utility>
-#include <vector>
 
 namespace troupe {
 

@@ -3,8 +3,6 @@
 #include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 
 namespace troupe::jinja {
 

@@ -1,6 +1,6 @@
 // Takes the text of one answer apart as it comes: reasoning, content, calls of tools. What it yields does not depend on
 // how the text was cut. Text that only looks like a call comes out as content, byte for byte. Single-threaded; used by
-// whoever writes the answer.
+// the writer of the answer.
 //
 // It holds back what may turn out to be a marker, white space that may border on one, and a call whose name is not
 // complete: at most `most_held` bytes. A call is certain once its function is known to be one of the tools' and its

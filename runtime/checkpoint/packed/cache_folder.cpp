@@ -37,7 +37,7 @@ std::vector<cached_file> cached_files(const own_folder& folder, const cached_kin
   return files;
 }
 
-/// Removes what processes that died while writing have left, but for `own`. Living writers hold a lock. How such a file
+/// Removes what processes that died while writing have left, except `own`. Living writers hold a lock. How such a file
 /// begins is written last.
 void remove_partial(const own_folder& folder, std::string_view ending, const std::string& own) {
   for (const auto& name : folder.names())

@@ -17,7 +17,7 @@ struct nvfp4_parts {
 /// Presents the matrix `weight` in f16. Throws failure(bad_file) naming the file and the tensor.
 void add_nvfp4(made_checkpoint& to, const std::string& weight, const nvfp4_parts& parts);
 
-/// Presents the matrix `weight` in MXFP4. Throws likewise.
+/// Presents the matrix `weight` in MXFP4. Throws as above.
 void add_mxfp4(made_checkpoint& to, const std::string& weight, const std::string& codes, const std::string& scales);
 
 } // namespace troupe

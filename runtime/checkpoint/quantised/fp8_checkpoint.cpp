@@ -8,7 +8,6 @@
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <span>

@@ -44,7 +44,7 @@ std::string identity_of(const model_source& source, kernels::thread_pool& pool) 
   return source.files.empty() ? source.name : identity_of(source.files, pool);
 }
 
-/// What the bits of a stage's K and V depend on, but for the model.
+/// What the bits of a stage's K and V depend on, beside the model.
 numerics_id numerics_of(const opened_stage& stage) {
   numerics_id id;
   const auto part = stage.config.part();

@@ -6,8 +6,6 @@
 #include "runtime/engine/loading/option_checks.hpp"
 #include "runtime/engine/loading/weight_loading.hpp"
 
-#include <algorithm>
-#include <optional>
 #include <utility>
 
 namespace troupe {
@@ -74,7 +72,7 @@ void load_all(const engine_options& options, const engine_internals& internals, 
   }
 }
 
-/// What the actors get, but for the weights.
+/// What the actors get, without the weights.
 loaded_model wire(const engine_options& options, const engine_internals& internals, const opened_model& opened,
                   load_plan plan) {
   loaded_model model;

@@ -10,7 +10,6 @@
 #include <exception>
 #include <new>
 #include <set>
-#include <string>
 
 namespace troupe {
 

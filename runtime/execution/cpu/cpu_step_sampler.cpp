@@ -67,7 +67,7 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   auto draws = draws_of(plan);
   sample(plan, draws, vocab, judged);
   auto drawn = draws.begin();
-  for (auto& demand : plan.samples) { // in the order of demands, whoever was first
+  for (auto& demand : plan.samples) { // in the order of demands
     if (drawn == draws.end() || drawn->demand != &demand)
       continue; // it has ended
     if (demand.constrained) {

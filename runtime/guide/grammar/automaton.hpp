@@ -1,9 +1,9 @@
-// The automaton of a grammar over bytes, built while it is used. A state is an Earley set: every position in every rule
-// that the text so far may have reached, with the states in which those rules began. Sets are shared by content, so
-// that texts that allow the same continuations are in the same state, and what is known of a state (its transitions,
-// its masks) serves all of them. Work is bounded by the limits on states and items. Not for concurrent use.
+// The automaton of a grammar over bytes, built while it is used. A state is an Earley set, and what is known of it (its
+// transitions, its masks) serves all texts that reach it. Work is bounded by the limits on states and items. Not for
+// concurrent use.
 #pragma once
 
+#include "runtime/guide/grammar/earley_sets.hpp"
 #include "runtime/guide/grammar/grammar.hpp"
 #include "runtime/guide/grammar/steady_vector.hpp"
 
@@ -16,9 +16,6 @@
 #include <vector>
 
 namespace troupe::guides {
-
-using automaton_state = std::uint32_t;
-inline constexpr automaton_state dead_state = 0;
 
 class automaton {
 public:
@@ -38,12 +35,12 @@ public:
   /// The next state where the value or name that ends with this byte was there already in its array or object: no rule
   /// that tells values apart goes on behind it.
   automaton_state next_again(automaton_state s, unsigned char byte);
-  bool can_end(automaton_state s) const { return sets_[s].can_end; }
+  bool can_end(automaton_state s) const { return sets_.can_end(s); }
   /// Bytes that do not lead to `dead_state`.
   const byte_set& live(automaton_state s) {
     if (!row_of_[s])
       open(s);
-    return sets_[s].live;
+    return known_[s].live;
   }
   /// The state that every character of the alphabet leads to, or dead_state, or `not_uniform`.
   static constexpr automaton_state not_uniform = 0xFFFFFFFF;
@@ -55,20 +52,20 @@ public:
   /// that lead where most do, or by all that may follow. Where values are told apart, none that lead into one.
   enum choice : std::uint8_t { alike, alive };
   text_bounds free_text(automaton_state s, choice which) {
-    return sets_[s].knows_free_text[which] ? sets_[s].free_text[which] : find_free_text(s, which);
+    return known_[s].knows_free_text[which] ? known_[s].free_text[which] : find_free_text(s, which);
   }
   /// What `free_text` gave when somebody asked; none if nobody has.
-  text_bounds known_free_text(automaton_state s, choice which) const { return sets_[s].free_text[which]; }
+  text_bounds known_free_text(automaton_state s, choice which) const { return known_[s].free_text[which]; }
 
   // -- of JSON whose values are told apart (rule_edges, seen_values.hpp) --------------------
 
-  bool tells_values_apart() const { return grammar_.tells_values_apart(); }
+  bool tells_values_apart() const { return sets_.rules().tells_values_apart(); }
   /// Whether a value or name that must not have been there has ended here.
-  bool is_told_apart(automaton_state s) const { return sets_[s].is_told_apart; }
+  bool is_told_apart(automaton_state s) const { return sets_.is_told_apart(s); }
   /// Whether such a one may be under way, or begin.
-  bool tells_apart(automaton_state s) const { return sets_[s].tells_apart; }
+  bool tells_apart(automaton_state s) const { return sets_.tells_apart(s); }
   /// Whether JSON begins here: what was before is not a part of it.
-  bool begins_values(automaton_state s) const { return sets_[s].begins_values; }
+  bool begins_values(automaton_state s) const { return sets_.begins_values(s); }
 
   std::size_t size() const { return sets_.size(); }
 
@@ -79,45 +76,19 @@ public:
 private:
   static constexpr std::uint32_t unknown = 0xFFFFFFFF, not_asked = 0xFFFFFFFE;
   static constexpr std::size_t rows_at_once = 16;
-  static constexpr automaton_state itself = 0xFFFFFFFF;  // an origin: the set that holds the item
-  static constexpr automaton_state outside = 0xFFFFFFFE; // an origin: the end of the root rule ends the text
 
-  /// Where a rule that ends returns to: the positions of set `set` that wait for `rule`.
-  struct origin {
-    automaton_state set;
-    rule_id rule;
-    friend auto operator<=>(const origin&, const origin&) = default;
-  };
-  struct scan { // within a terminal
-    lexer_state in;
-    rule_state at;
-    origin back;
-    friend auto operator<=>(const scan&, const scan&) = default;
-  };
-  struct waiter { // for the end of a rule that began in this set
-    rule_id rule;
-    rule_state to;
-    origin back;
-    friend auto operator<=>(const waiter&, const waiter&) = default;
-  };
-  struct position {
-    rule_state at;
-    origin back;
-  };
-  struct set {
-    std::uint32_t scans = 0, scan_count = 0, waiters = 0, waiter_count = 0;
+  /// What has been found out about a state.
+  struct knowledge {
     std::array<automaton_state, alphabets> after{not_asked, not_asked, not_asked, not_asked};
-    bool can_end = false;
-    bool is_told_apart = false, begins_values = false;
-    bool tells_apart = false; // a function of the others
     std::array<bool, 2> knows_free_text{};
     std::array<text_bounds, 2> free_text{}; // by choice
     byte_set live;
   };
 
+  lexer& lex() { return sets_.rules().lexer(); }
+  automaton_state grown(automaton_state s);
   void open(automaton_state s);
   automaton_state compute(automaton_state s, unsigned char byte);
-  automaton_state successor(automaton_state s, unsigned char byte);
   template <class F>
   void for_each_scanner(automaton_state s, F visit);
   text_bounds find_free_text(automaton_state s, choice which);
@@ -125,32 +96,14 @@ private:
   automaton_state after_beyond_ascii(automaton_state s);
   character_kinds alive_kinds(automaton_state s);
   character_kinds alike_kinds(automaton_state s);
-  bool is_within_told_apart() const;
-  void reach(rule_state at, origin back);
-  void close();
-  void visit(const position& p);
-  void end_rule(origin back);
-  automaton_state intern();
 
-  grammar grammar_;
-  steady_vector<set> sets_; // 0 is dead
-  std::vector<scan> scans_;
-  std::vector<waiter> waiters_;
-  std::vector<automaton_state*> row_of_;                 // by state: its 256 successors; null: not opened
-  std::vector<std::unique_ptr<automaton_state[]>> rows_; // many each, which stay where they are
-  std::size_t rows_left_ = 0;                            // in the last ones
-  intern_table table_;
+  earley_sets sets_;
+  steady_vector<knowledge> known_;                           // by state
+  std::vector<automaton_state*> row_of_;                     // by state: its 256 successors; null: not opened
+  std::vector<std::unique_ptr<automaton_state[]>> rows_;     // many each, which stay where they are
+  std::size_t rows_left_ = 0;                                // in the last ones
   std::unordered_map<std::uint64_t, automaton_state> again_; // by state and byte
   automaton_state start_ = dead_state;
-
-  // The set being made.
-  std::vector<scan> new_scans_;
-  std::vector<waiter> new_waiters_;
-  std::vector<position> positions_; // reached, in order
-  std::vector<std::uint32_t> position_table_;
-  std::vector<origin> ended_;
-  bool new_can_end_ = false, new_is_told_apart_ = false, new_begins_values_ = false;
-  bool was_there_ = false; // what has just ended
 
   rule_state prepared_ = 0;             // states of rules whose terminals have been looked at
   std::vector<lexer_state> to_prepare_; // their states

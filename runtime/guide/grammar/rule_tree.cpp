@@ -1,7 +1,5 @@
 #include "runtime/guide/grammar/rule_tree.hpp"
 
-#include <algorithm>
-
 namespace troupe::guides {
 
 namespace {

@@ -1,6 +1,5 @@
 #include "runtime/guide/matching/vocabulary.hpp"
 
-#include "runtime/guide/regex/lexer.hpp"
 #include "runtime/support/text/utf8.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 

@@ -3,7 +3,6 @@
 #include "runtime/guide/regex/partition.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace troupe::guides {
 
@@ -35,6 +34,8 @@ constexpr auto digits = byte_set::range('0', '9');
 } // namespace
 
 std::span<const expressions::part> expressions::derivatives(expression a) {
+  if (a >= derived_.size())
+    derived_.resize(size());
   if (derived_[a].count == unlimited) {
     std::vector<part> out;
     derive(a, out);
@@ -140,7 +141,7 @@ expression expressions::compared_state(std::uint32_t bound, comparison how, std:
     return holds(how, relation) ? star(bytes(digits)) : no_text;
   node n{.what = kind::compared,
          .nullable = false,
-         .searches = true,
+         .intricate = true,
          .depth = 1,
          .a = bound,
          .b = pos,
@@ -204,7 +205,7 @@ expression expressions::multiple_state(std::uint32_t fraction_digits, std::uint6
     scaled = scaled * 10 % step;
   return intern({.what = kind::multiple,
                  .nullable = scaled == 0,
-                 .searches = true,
+                 .intricate = true,
                  .depth = 1,
                  .a = fraction_digits,
                  .b = static_cast<std::uint32_t>(after_point + 1),

@@ -1,4 +1,3 @@
-// The part of schema_planner that plans objects.
 #include "runtime/guide/schema/plans.hpp"
 #include "runtime/support/json/json.hpp"
 
@@ -20,7 +19,7 @@ constexpr std::size_t most_overlaps = 64;
 
 } // namespace
 
-std::optional<object_plan> schema_planner::plan_object(const shape& s) {
+std::optional<object_plan> object_planner::plan(const shape& s) {
   if (s.needs.size() > object_plan::most_needs)
     too_large("ways in which an object must not be", object_plan::most_needs);
   object_plan plan{.members = {}, .extras = {}, .least = s.least, .most = s.most};
@@ -52,33 +51,36 @@ std::optional<object_plan> schema_planner::plan_object(const shape& s) {
   return plan;
 }
 
-void schema_planner::plan_members(const shape& s, const std::vector<std::string>& names, object_plan& plan) {
+void object_planner::plan_members(const shape& s, const std::vector<std::string>& names, object_plan& plan) {
   const auto allowed = scalars_.of(s.name_demands, json_type::string);
   for (const auto& name : names) {
     auto demands = demands_of_name(s, name, regex_);
-    const bool forbidden = std::ranges::any_of(demands, [&](const auto& d) {
-      const auto& n = doc_.at(d.schema);
-      return n.what == json_kind::boolean && n.truth == d.negated;
-    });
     const auto key = s.name_demands.empty() ? scalars_.quoted(name) : scalars_.both(scalars_.quoted(name), allowed);
     object_plan::need_set absent = 0;
     for (std::size_t n = 0; n < s.needs.size(); ++n)
       if (std::ranges::find(s.needs[n].absent, name) != s.needs[n].absent.end())
         absent |= object_plan::need_set(1) << n;
-    if (forbidden || !regex_.alive(key)) {
+    if (is_forbidden(demands) || !regex_.alive(key)) {
       plan.needs &= ~absent;
       continue;
     }
     object_plan::member member{key, no_bound, s.required.contains(name), {}, absent};
     for (const auto& way : meeting_needs(s, key, demands))
       member.meets.push_back({way.meets, way.value});
-    member.value = value_of(std::move(demands));
+    member.value = values_.value_of(std::move(demands));
     plan.members.push_back(std::move(member));
   }
 }
 
+bool object_planner::is_forbidden(const std::vector<demand>& all) const {
+  return std::ranges::any_of(all, [&](const auto& d) {
+    const auto& n = doc_.at(d.schema);
+    return n.what == json_kind::boolean && n.truth == d.negated;
+  });
+}
+
 /// The ways in which a member of this name (or of these) that has to meet all demands also meets needs.
-std::vector<object_plan::extra> schema_planner::meeting_needs(const shape& s, expression key,
+std::vector<object_plan::extra> object_planner::meeting_needs(const shape& s, expression key,
                                                               const std::vector<demand>& all) {
   struct way {
     expression key;
@@ -116,13 +118,13 @@ std::vector<object_plan::extra> schema_planner::meeting_needs(const shape& s, ex
   for (std::size_t i = 1; i < ways.size(); ++i) {
     auto demands = all;
     demands.insert(demands.end(), ways[i].demands.begin(), ways[i].demands.end());
-    out.push_back({ways[i].key, value_of(std::move(demands)), ways[i].meets});
+    out.push_back({ways[i].key, values_.value_of(std::move(demands)), ways[i].meets});
   }
   return out;
 }
 
 /// The names of extras that have few.
-std::vector<std::string> schema_planner::countable_names(const std::vector<object_plan::extra>& extras) {
+std::vector<std::string> object_planner::countable_names(const std::vector<object_plan::extra>& extras) {
   std::vector<std::string> names;
   for (const auto& e : extras)
     if (const auto texts = regex_.texts(e.key, most_countable))
@@ -134,7 +136,7 @@ std::vector<std::string> schema_planner::countable_names(const std::vector<objec
 }
 
 /// Whether names that no schema speaks of are left out. `names`: of those that one does.
-bool schema_planner::is_closed(const shape& s, std::size_t names) const {
+bool object_planner::is_closed(const shape& s, std::size_t names) const {
   bool declares = false;
   if (std::ranges::any_of(s.needs, &object_need::of_others))
     return false;
@@ -147,7 +149,7 @@ bool schema_planner::is_closed(const shape& s, std::size_t names) const {
 }
 
 /// The names that no schema names, by what is demanded of their values.
-std::vector<object_plan::extra> schema_planner::plan_extras(const shape& s, const std::vector<std::string>& names) {
+std::vector<object_plan::extra> object_planner::plan_extras(const shape& s, const std::vector<std::string>& names) {
   struct part {
     expression key;
     std::vector<demand> demands;
@@ -197,15 +199,11 @@ std::vector<object_plan::extra> schema_planner::plan_extras(const shape& s, cons
   for (auto& p : parts) {
     if (!regex_.alive(p.key))
       continue;
-    const bool forbidden = std::ranges::any_of(p.demands, [&](const auto& d) {
-      const auto& n = doc_.at(d.schema);
-      return n.what == json_kind::boolean && n.truth == d.negated;
-    });
-    if (forbidden || (p.demands.empty() && is_closed(s, names.size())))
+    if (is_forbidden(p.demands) || (p.demands.empty() && is_closed(s, names.size())))
       continue;
     for (const auto& way : meeting_needs(s, p.key, p.demands))
       extras.push_back(way);
-    extras.push_back({p.key, value_of(std::move(p.demands))});
+    extras.push_back({p.key, values_.value_of(std::move(p.demands))});
   }
   return extras;
 }

@@ -1,14 +1,80 @@
 #include "runtime/guide/schema/plans.hpp"
 
-#include <algorithm>
 #include <array>
 
 namespace troupe::guides {
 
 using json_kind = schema_node::kind;
 
+namespace {
+
+/// Finds the values that exist (least fixed point) and removes all else, so that no text leads to a dead end.
+void drop_impossible(std::vector<value_plan>& plans) {
+  std::vector<bool> possible(plans.size());
+  const auto exists = [&](value_id v) { return bool(possible[v]); };
+  const auto any = [&](const array_plan::item& i) {
+    return std::ranges::any_of(i, exists, &array_plan::counting::value);
+  };
+  const auto object_exists = [&](const object_plan& o) {
+    meter::charge(1 + o.members.size() + o.extras.size());
+    std::uint32_t required = 0, members = 0;
+    for (const auto& m : o.members) {
+      if (m.required && !exists(m.value))
+        return false;
+      required += m.required;
+      members += exists(m.value);
+    }
+    const bool extra = std::ranges::any_of(o.extras, [&](const auto& e) { return exists(e.value); });
+    const auto all = [](std::size_t) { return true; };
+    return required <= o.most && (members >= o.least || (extra && o.most >= o.least)) &&
+      (o.needs == 0 || members_to_complete(o, o.needs, all, exists) <= std::min(o.most, no_bound - 1));
+  };
+  const auto items_exist = [&](const array_plan& a) { // as many as there can be
+    meter::charge(1 + a.first.size());
+    std::uint32_t n = 0;
+    while (n < a.first.size() && any(a.first[n]))
+      ++n;
+    return n == a.first.size() && any(a.rest) ? no_bound : n;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    meter::charge(1 + plans.size());
+    for (auto v = plans.size(); v-- > 0;) { // values come before those inside of them
+      if (possible[v])
+        continue;
+      const auto& p = plans[v];
+      possible[v] = p.scalars != no_text || std::ranges::any_of(p.objects, object_exists) ||
+        std::ranges::any_of(p.arrays, [&](const auto& a) { return !a.distinct.empty() || items_exist(a) >= a.least; });
+      changed |= possible[v];
+    }
+  }
+  for (auto& p : plans) {
+    std::erase_if(p.objects, [&](const auto& o) { return !object_exists(o); });
+    for (auto& o : p.objects) {
+      for (const auto& m : o.members)
+        if (!exists(m.value))
+          o.needs &= ~m.absent;
+      std::erase_if(o.members, [&](const auto& m) { return !exists(m.value); });
+      for (auto& m : o.members)
+        std::erase_if(m.meets, [&](const auto& way) { return !exists(way.value); });
+      std::erase_if(o.extras, [&](const auto& e) { return !exists(e.value); });
+    }
+    std::erase_if(p.arrays, [&](const auto& a) { return a.distinct.empty() && items_exist(a) < a.least; });
+    for (auto& a : p.arrays)
+      if (a.distinct.empty())
+        a.most = std::min(a.most, items_exist(a));
+  }
+}
+
+} // namespace
+
 schema_planner::schema_planner(schema_document& doc, expressions& regex, const guide_limits& limits, bool closed)
-  : doc_(doc), regex_(regex), limits_(limits), closed_(closed), scalars_(doc, regex), shapes_(doc, scalars_, limits) {}
+  : doc_(doc),
+    regex_(regex),
+    limits_(limits),
+    scalars_(doc, regex),
+    shapes_(doc, scalars_, limits),
+    objects_(doc, scalars_, *this, closed) {}
 
 std::vector<value_plan> schema_planner::plan() {
   value_of({{doc_.root()}});
@@ -64,70 +130,12 @@ value_plan schema_planner::plan_value(const std::vector<demand>& all) {
                                       type == json_type::number ? scalars_.short_numbers(values) : values);
   }
   for (const auto& s : shapes_.of(all, json_type::object))
-    if (auto o = plan_object(s))
+    if (auto o = objects_.plan(s))
       plan.objects.push_back(std::move(*o));
   for (const auto& s : shapes_.of(all, json_type::array))
     if (auto a = plan_array(s))
       plan.arrays.push_back(std::move(*a));
   return plan;
-}
-
-/// Finds the values that exist (least fixed point) and removes all else, so that no text leads to a dead end.
-void schema_planner::drop_impossible(std::vector<value_plan>& plans) const {
-  std::vector<bool> possible(plans.size());
-  const auto exists = [&](value_id v) { return bool(possible[v]); };
-  const auto any = [&](const array_plan::item& i) {
-    return std::ranges::any_of(i, exists, &array_plan::counting::value);
-  };
-  const auto object_exists = [&](const object_plan& o) {
-    meter::charge(1 + o.members.size() + o.extras.size());
-    std::uint32_t required = 0, members = 0;
-    for (const auto& m : o.members) {
-      if (m.required && !exists(m.value))
-        return false;
-      required += m.required;
-      members += exists(m.value);
-    }
-    const bool extra = std::ranges::any_of(o.extras, [&](const auto& e) { return exists(e.value); });
-    const auto all = [](std::size_t) { return true; };
-    return required <= o.most && (members >= o.least || (extra && o.most >= o.least)) &&
-      (o.needs == 0 || members_to_complete(o, o.needs, all, exists) <= std::min(o.most, no_bound - 1));
-  };
-  const auto items_exist = [&](const array_plan& a) { // as many as there can be
-    meter::charge(1 + a.first.size());
-    std::uint32_t n = 0;
-    while (n < a.first.size() && any(a.first[n]))
-      ++n;
-    return n == a.first.size() && any(a.rest) ? no_bound : n;
-  };
-  for (bool changed = true; changed;) {
-    changed = false;
-    meter::charge(1 + plans.size());
-    for (auto v = plans.size(); v-- > 0;) { // values come before those inside of them
-      if (possible[v])
-        continue;
-      const auto& p = plans[v];
-      possible[v] = p.scalars != no_text || std::ranges::any_of(p.objects, object_exists) ||
-        std::ranges::any_of(p.arrays, [&](const auto& a) { return !a.distinct.empty() || items_exist(a) >= a.least; });
-      changed |= possible[v];
-    }
-  }
-  for (auto& p : plans) {
-    std::erase_if(p.objects, [&](const auto& o) { return !object_exists(o); });
-    for (auto& o : p.objects) {
-      for (const auto& m : o.members)
-        if (!exists(m.value))
-          o.needs &= ~m.absent;
-      std::erase_if(o.members, [&](const auto& m) { return !exists(m.value); });
-      for (auto& m : o.members)
-        std::erase_if(m.meets, [&](const auto& way) { return !exists(way.value); });
-      std::erase_if(o.extras, [&](const auto& e) { return !exists(e.value); });
-    }
-    std::erase_if(p.arrays, [&](const auto& a) { return a.distinct.empty() && items_exist(a) < a.least; });
-    for (auto& a : p.arrays)
-      if (a.distinct.empty())
-        a.most = std::min(a.most, items_exist(a));
-  }
 }
 
 } // namespace troupe::guides

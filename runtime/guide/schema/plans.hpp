@@ -113,6 +113,34 @@ struct value_plan {
   std::vector<array_plan> arrays;
 };
 
+inline constexpr std::size_t most_countable = 64; // values that are told apart one by one
+
+class schema_planner;
+
+/// The part of schema_planner that plans objects.
+class object_planner {
+public:
+  object_planner(schema_document& doc, scalar_schemas& scalars, schema_planner& values, bool closed)
+    : doc_(doc), regex_(scalars.regex()), scalars_(scalars), values_(values), closed_(closed) {}
+
+  /// Nothing: no object has this shape.
+  std::optional<object_plan> plan(const shape& s);
+
+private:
+  void plan_members(const shape& s, const std::vector<std::string>& names, object_plan& plan);
+  std::vector<object_plan::extra> plan_extras(const shape& s, const std::vector<std::string>& names);
+  std::vector<object_plan::extra> meeting_needs(const shape& s, expression key, const std::vector<demand>& all);
+  std::vector<std::string> countable_names(const std::vector<object_plan::extra>& extras);
+  bool is_closed(const shape& s, std::size_t names) const;
+  bool is_forbidden(const std::vector<demand>& all) const;
+
+  schema_document& doc_;
+  expressions& regex_;
+  scalar_schemas& scalars_;
+  schema_planner& values_;
+  bool closed_;
+};
+
 class schema_planner {
 public:
   /// `closed`: as guide_source::closed.
@@ -122,28 +150,21 @@ public:
   /// left out. Throws failure(bad_request).
   std::vector<value_plan> plan();
 
-private:
-  static constexpr std::size_t most_countable = 64; // values that are told apart one by one
-
+  /// The value that meets all of these, planned or to be planned.
   value_id value_of(std::vector<demand> all);
+
+private:
   demand simplified(demand d) const;
   value_plan plan_value(const std::vector<demand>& all);
-  std::optional<object_plan> plan_object(const shape& s);
-  void plan_members(const shape& s, const std::vector<std::string>& names, object_plan& plan);
-  std::vector<object_plan::extra> plan_extras(const shape& s, const std::vector<std::string>& names);
-  std::vector<object_plan::extra> meeting_needs(const shape& s, expression key, const std::vector<demand>& all);
-  std::vector<std::string> countable_names(const std::vector<object_plan::extra>& extras);
-  bool is_closed(const shape& s, std::size_t names) const;
   std::optional<array_plan> plan_array(const shape& s);
   bool plan_distinct(const std::vector<demand>& item, array_plan& plan);
-  void drop_impossible(std::vector<value_plan>& plans) const;
 
   schema_document& doc_;
   expressions& regex_;
   guide_limits limits_;
-  bool closed_;
   scalar_schemas scalars_;
   schema_shapes shapes_;
+  object_planner objects_;
   std::map<std::vector<demand>, value_id> values_;
   std::vector<std::vector<demand>> demands_; // by value
 };

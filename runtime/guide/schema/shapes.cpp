@@ -1,6 +1,6 @@
 #include "runtime/guide/schema/shapes.hpp"
 
-#include "runtime/guide/schema/invented_keywords.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -158,7 +158,7 @@ bool schema_shapes::apply_keyword(const std::string& key, schema_id schema, sche
     std::vector<std::vector<demand>> ways;
     for (const auto v : key == "const" ? std::vector{value} : doc_.at(value).items)
       if (doc_.at(v).what == wanted)
-        ways.push_back({{schema_of_constant(v)}});
+        ways.push_back({{invented_.of_constant(v)}});
     if (ways.empty())
       return false;
     p.ways.push_back(std::move(ways));
@@ -197,49 +197,8 @@ bool schema_shapes::apply_keyword(const std::string& key, schema_id schema, sche
   return true;
 }
 
-/// Members that must be there so that another schema does not hold.
-bool schema_shapes::needed_keyword(const std::string& key, schema_id value, object_need& need) {
-  if (key == some_other) {
-    std::vector<expression> named;
-    if (const auto names = doc_.find(value, "properties"); names != no_schema)
-      for (const auto& [name, s] : doc_.at(names).members)
-        named.push_back(scalars_.quoted(name));
-    if (const auto patterns = doc_.find(value, "patternProperties"); patterns != no_schema)
-      for (const auto& [pattern, s] : doc_.at(patterns).members)
-        named.push_back(scalars_.inside(scalars_.pattern(s, pattern)));
-    auto names = scalars_.plain_strings();
-    if (!named.empty())
-      names = scalars_.regex().difference(names, scalars_.regex().alternation(std::move(named)));
-    need.ways.push_back({names, {doc_.find(value, "additionalProperties"), true}});
-  } else if (key == some_matching) {
-    const auto& [pattern, s] = doc_.at(value).members.front();
-    need.ways.push_back({scalars_.inside(scalars_.pattern(s, pattern)), {s, true}});
-  } else if (key == some_name)
-    need.ways.push_back({scalars_.of({value, true}, json_type::string), {doc_.boolean(true)}});
-  else if (key == some_need) {
-    for (const auto way : doc_.at(value).items)
-      add_need(way, need);
-    return true;
-  } else
-    return false;
-  need.of_others = true;
-  return true;
-}
-
-/// An invented schema about one member.
-void schema_shapes::add_need(schema_id way, object_need& need) {
-  const auto& [key, value] = doc_.at(way).members.front();
-  if (needed_keyword(key, value, need))
-    return;
-  const auto& [name, s] = doc_.at(doc_.find(way, "properties")).members.front();
-  if (doc_.find(way, "required") == no_schema)
-    need.absent.push_back(name);
-  else
-    need.ways.push_back({scalars_.quoted(name), {s}});
-}
-
 void schema_shapes::object_keyword(const std::string& key, schema_id schema, schema_id value, progress& p) {
-  if (object_need need; !doc_.is_written(schema) && needed_keyword(key, value, need)) {
+  if (object_need need; !doc_.is_written(schema) && refutations_.add_need(key, value, need)) {
     p.made.needs.push_back(std::move(need));
     return;
   }
@@ -265,15 +224,15 @@ void schema_shapes::object_keyword(const std::string& key, schema_id schema, sch
     p.made.name_demands.push_back({value});
   else if (key == "dependencies" || key == "dependentRequired" || key == "dependentSchemas") {
     for (const auto& [name, then] : doc_.at(value).members) {
-      const auto absent = object_schema({{"properties", object_schema({{name, doc_.boolean(false)}})}});
-      std::vector<schema_id> needed{text(name)};
+      const auto absent = invented_.object({{"properties", invented_.object({{name, doc_.boolean(false)}})}});
+      std::vector<schema_id> needed{invented_.text(name)};
       auto way = std::vector<demand>{};
       if (doc_.at(then).what == json_kind::array)
         for (const auto& other : names(then))
-          needed.push_back(text(other));
+          needed.push_back(invented_.text(other));
       else
         way.push_back({then});
-      way.push_back({object_schema({{"required", list_of(std::move(needed))}})});
+      way.push_back({invented_.object({{"required", invented_.list_of(std::move(needed))}})});
       p.ways.push_back({{{absent}}, std::move(way)});
     }
   }
@@ -311,7 +270,7 @@ void schema_shapes::one_of(schema_id value, progress& p) {
     if (impossible_.at({yes, p.type}))
       continue;
     for (const auto no : branches)
-      if (no != yes && !disjoint({{yes}}, {{no}}))
+      if (no != yes && !disjoint_.disjoint({{yes}}, {{no}}))
         way.push_back({no, true});
     ways.push_back(std::move(way));
   }
@@ -322,11 +281,46 @@ void schema_shapes::one_of(schema_id value, progress& p) {
 
 /// Adds the ways in which a value does not meet the schema.
 bool schema_shapes::refute(schema_id schema, progress& p) {
-  const auto ways = needs_ ? with_needs(schema) : refutation(schema, p.type);
+  const auto ways = needs_ ? refutations_.with_needs(schema) : refutations_.of(schema, p.type);
   if (ways.empty())
     return false;
   p.ways.push_back(ways);
   return true;
+}
+
+// -- what a shape demands ---------------------------------------------------------
+
+std::vector<demand> demands_of_name(const shape& s, const std::string& name, expressions& regex) {
+  std::vector<demand> all;
+  std::string inside = json_text(name);
+  inside = inside.substr(1, inside.size() - 2);
+  for (const auto& f : s.objects) {
+    const auto same = std::ranges::equal_range(f->by_name, std::string_view(name), {},
+                                               [&](auto i) { return std::string_view(f->names[i].first); });
+    for (const auto i : same)
+      all.push_back(f->names[i].second);
+    bool named = !same.empty();
+    for (const auto& [pattern, d] : f->patterns)
+      if (regex.matches(pattern, inside)) {
+        all.push_back(d);
+        named = true;
+      }
+    if (!named && f->rest)
+      all.push_back(*f->rest);
+  }
+  std::ranges::sort(all);
+  all.erase(std::ranges::unique(all).begin(), all.end());
+  return all;
+}
+
+std::vector<demand> demands_of_item(const shape& s, std::size_t place) {
+  std::vector<demand> all;
+  for (const auto& f : s.arrays)
+    if (place < f.first.size())
+      all.push_back(f.first[place]);
+    else if (f.rest)
+      all.push_back(*f.rest);
+  return all;
 }
 
 } // namespace troupe::guides

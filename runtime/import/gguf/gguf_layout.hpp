@@ -18,7 +18,7 @@ struct laid_out_tensor {
   struct part {
     std::string name{};               // as presented
     row_order rows{};                 // which of its rows, in the order of the file; null: all, as they are
-    row_order columns{};              // likewise; of floats
+    row_order columns{};              // the same; of floats
     float factor = 1, offset = 0;     // of all values
     bool negated_exponential = false; // of all values
   };

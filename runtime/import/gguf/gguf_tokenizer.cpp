@@ -7,7 +7,6 @@
 #include "runtime/tokenizer/formats/word_patterns.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <stdexcept>

@@ -4,7 +4,6 @@
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/model/families/family.hpp"
 #include "runtime/model/packing.hpp"
-#include "runtime/model/tensor_names.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>

@@ -28,6 +28,7 @@ public:
       precision_(precision),
       to_(to),
       names_(to.config),
+      groups_(to.config, precision),
       placement_(cache.placement) {}
 
   void load() {
@@ -50,22 +51,22 @@ private:
       to_.embedding_norm = norm(names_.embedding_norm(), config.embedding_norm_plain);
     if (config.layer_inputs > 0) {
       to_.layer_inputs = table(names_.layer_inputs(), to_.layer_inputs_memory);
-      to_.layer_projection = matrix(layer_projection_group(names_, precision_));
+      to_.layer_projection = matrix(groups_.layer_projection());
       to_.layer_projection_norm = norm(names_.layer_projection_norm());
     }
     for (int i = 1; i < config.altup.streams; ++i)
-      to_.altup_in.push_back(matrix(altup_in_group(names_, i, precision_)));
+      to_.altup_in.push_back(matrix(groups_.altup_in(i)));
     for (int i = part.first; i < part.end; ++i)
       load_layer(i, to_.layers.emplace_back());
     for (int i = 1; i < config.altup.streams; ++i)
-      to_.altup_out.push_back(matrix(altup_out_group(names_, i, precision_)));
+      to_.altup_out.push_back(matrix(groups_.altup_out(i)));
     if (!part.heads)
       return;
     if (config.final_norm)
       to_.final_norm = norm(names_.final_norm());
     if (!config.has_head())
       return;
-    to_.head = matrix(head_group(names_, precision_));
+    to_.head = matrix(groups_.head());
     if (to_.head_gives_embedding)
       to_.embedding = backend_.storable()->table_of(*to_.head);
     if (config.head_bias)
@@ -89,8 +90,8 @@ private:
     if (config.norms_mlp(i))
       layer.mlp_norm = norm(names_.mlp_norm(i));
     if (config.layer_inputs > 0) {
-      layer.input_gate = matrix(input_gate_group(names_, i, precision_));
-      layer.input_projection = matrix(input_projection_group(names_, i, precision_));
+      layer.input_gate = matrix(groups_.input_gate(i));
+      layer.input_projection = matrix(groups_.input_projection(i));
       layer.input_projection_norm = norm(names_.input_projection_norm(i));
     }
     if (config.altup)
@@ -107,7 +108,7 @@ private:
     if (config.is_sparse(i))
       layer.mixture = load_mixture(i);
     else
-      layer.mlp = mlp(gate_up_group(names_, i, precision_), down_group(names_, i, precision_), config.mlp_bias);
+      layer.mlp = mlp(groups_.gate_up(i), groups_.down(i), config.mlp_bias);
   }
 
   void load_attention(int i, layer_weights& layer) {
@@ -119,9 +120,9 @@ private:
     }
     if (config.has_sinks(i))
       layer.sinks = vector({names_.sinks(i)});
-    layer.qkv = matrix(qkv_group(names_, i, precision_));
+    layer.qkv = matrix(groups_.qkv(i));
     layer.qkv_bias = bias(names_.qkv(i), config.qkv_bias);
-    layer.o = matrix(o_group(names_, i, precision_));
+    layer.o = matrix(groups_.o(i));
     if (config.latent)
       layer.latent = load_latent(i);
     if (config.indexes(i))
@@ -133,11 +134,11 @@ private:
     const auto& config = to_.config.recurrent;
     const recurrent_tensors tensors(to_.config, i);
     auto layer = std::make_unique<recurrent_weights>();
-    layer->in = matrix(recurrent_in_group(names_, i, precision_));
-    layer->out = matrix(recurrent_out_group(names_, i, precision_));
+    layer->in = matrix(groups_.recurrent_in(i));
+    layer->out = matrix(groups_.recurrent_out(i));
     if (config.type == recurrent_type::channel_delta) {
-      layer->rate_up = matrix(recurrent_rate_group(names_, i, precision_));
-      layer->gate_up = matrix(recurrent_gate_group(names_, i, precision_));
+      layer->rate_up = matrix(groups_.recurrent_rate(i));
+      layer->gate_up = matrix(groups_.recurrent_gate(i));
     }
     layer->convolution = load_convolution(tensors);
     if (config.conv_bias)
@@ -176,13 +177,13 @@ private:
 
   std::unique_ptr<const altup_weights> load_altup(int i) {
     auto altup = std::make_unique<altup_weights>();
-    altup->router = matrix(altup_router_group(names_, i));
+    altup->router = matrix(groups_.altup_router(i));
     altup->router_norm = norm(names_.altup_router_norm(i));
     append_matrix(altup->predict, names_.altup_prediction(i));
     append_matrix(altup->correct, names_.altup_correction(i));
     altup->output_scale = vector({names_.altup_output_scale(i)});
-    altup->laurel_down = matrix(laurel_down_group(names_, i, precision_));
-    altup->laurel_up = matrix(laurel_up_group(names_, i, precision_));
+    altup->laurel_down = matrix(groups_.laurel_down(i));
+    altup->laurel_up = matrix(groups_.laurel_up(i));
     altup->laurel_norm = norm(names_.laurel_norm(i));
     return altup;
   }
@@ -192,21 +193,21 @@ private:
     latent->kv_norm = vector({names_.latent_kv_norm(i)});
     if (to_.config.latent.q_rank > 0) {
       latent->q_norm = vector({names_.latent_q_norm(i)});
-      latent->q = matrix(latent_q_group(names_, i, precision_));
+      latent->q = matrix(groups_.latent_q(i));
     }
     for (int h = 0; h < to_.config.heads; ++h) {
-      latent->key.push_back(matrix(latent_key_group(names_, i, h, precision_)));
-      latent->value.push_back(matrix(latent_value_group(names_, i, h, precision_)));
+      latent->key.push_back(matrix(groups_.latent_key(i, h)));
+      latent->value.push_back(matrix(groups_.latent_value(i, h)));
     }
     return latent;
   }
 
   std::unique_ptr<const index_weights> load_indexer(int i) {
     auto indexer = std::make_unique<index_weights>();
-    indexer->q = matrix(index_q_group(names_, i, precision_));
-    indexer->key = matrix(index_key_group(names_, i, precision_));
+    indexer->q = matrix(groups_.index_q(i));
+    indexer->key = matrix(groups_.index_key(i));
     indexer->key_norm = {vector({names_.index_norm(i)}), vector({tensor_names::bias(names_.index_norm(i))})};
-    indexer->head = matrix(index_weights_group(names_, i));
+    indexer->head = matrix(groups_.index_weights(i));
     return indexer;
   }
 
@@ -215,20 +216,18 @@ private:
     auto mixture = std::make_unique<mixture_weights>();
     mixture->act = to_.config.expert_act_of(i);
     mixture->shared_act = to_.config.act_of(i);
-    mixture->router = matrix(router_group(names_, i));
+    mixture->router = matrix(groups_.router(i));
     mixture->router_bias = bias({names_.router(i)}, experts.router_bias);
     if (experts.correction) {
       append(mixture->correction, names_.router_correction(i));
       report(names_.router_correction(i));
     }
     for (int e = 0; e < experts.count; ++e)
-      mixture->experts.push_back(
-        mlp(expert_gate_up_group(names_, i, e, precision_), expert_down_group(names_, i, e, precision_), experts.bias));
+      mixture->experts.push_back(mlp(groups_.expert_gate_up(i, e), groups_.expert_down(i, e), experts.bias));
     if (experts.shared_ffn > 0)
-      mixture->shared = mlp(shared_gate_up_group(names_, i, precision_), shared_down_group(names_, i, precision_),
-                            false);
+      mixture->shared = mlp(groups_.shared_gate_up(i), groups_.shared_down(i), false);
     if (experts.shared_gate)
-      mixture->shared_gate = matrix(shared_gate_group(names_, i));
+      mixture->shared_gate = matrix(groups_.shared_gate(i));
     if (experts.apart) {
       const auto norms = names_.mixture_norms(i);
       mixture->router_norm = norm(norms[0]);
@@ -279,6 +278,7 @@ private:
   const precision precision_;
   model_weights& to_;
   const tensor_names names_;
+  const matrix_groups groups_;
   const weight_placement* placement_; // or null: all stay in memory
 };
 

@@ -7,8 +7,6 @@
 #include "runtime/model/config_limits.hpp"
 #include "runtime/support/types.hpp"
 
-#include <algorithm>
-
 namespace troupe::families {
 
 using namespace config_limits;

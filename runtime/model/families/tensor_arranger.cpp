@@ -2,8 +2,6 @@
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/types.hpp"
 
-#include <numeric>
-
 namespace troupe::families {
 
 namespace {

@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// SequenceBias and NoBadWords: adds the bias of each sequence that `transcript` ends with but for its last token.
+/// SequenceBias and NoBadWords: adds the bias of each sequence that `transcript` ends with, apart from its last token.
 void add_sequence_biases(std::span<float> logits, const sequence_bias_list& biases,
                          std::span<const token_id> transcript);
 

@@ -1,5 +1,5 @@
 // Who gives up slots or blocks, and to whom: victims, sequences that start anew beyond a border of rotation, deadlocks.
-// Moves sequences in the table from their slots back to the queue; reads the draft, for whoever has rows in the step
+// Moves sequences in the table from their slots back to the queue; reads the draft, as those with rows in the step
 // being planned keeps them. Owned by the scheduler; single-threaded.
 #pragma once
 

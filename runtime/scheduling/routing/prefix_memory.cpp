@@ -6,7 +6,7 @@ namespace troupe {
 
 prefix_memory::prefix_memory(std::size_t blocks, std::size_t bytes) : most_(std::min(blocks, bytes / bytes_each)) {}
 
-// Whoever uses a block uses all before it, and these after it; so what is left of a chain is its beginning.
+// A sequence that uses a block uses all before it, and these after it; so what is left of a chain is its beginning.
 std::size_t prefix_memory::known(std::span<const std::uint64_t> chain) const {
   return static_cast<std::size_t>(std::ranges::partition_point(chain, [&](auto h) { return index_.contains(h); }) -
                                   chain.begin());

@@ -1,7 +1,6 @@
 #include "runtime/scheduling/routing/role_balance.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace troupe {
 

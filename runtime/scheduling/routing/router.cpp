@@ -2,10 +2,8 @@
 
 #include "runtime/scheduling/cost/step_budget.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <tuple>
-#include <utility>
 
 namespace troupe {
 

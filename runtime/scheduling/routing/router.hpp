@@ -102,7 +102,7 @@ public:
 private:
   /// Requests ahead of another one.
   struct queue {
-    step_shape prompts; // but for what is cached
+    step_shape prompts; // without what is cached
     std::int32_t sequences = 0, requests = 0;
   };
   struct replica_state {

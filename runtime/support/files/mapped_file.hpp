@@ -15,7 +15,7 @@ public:
   /// Maps `file`. Throws failure(not_found | bad_file | out_of_memory) naming it.
   explicit mapped_file(const std::filesystem::path& file);
 
-  /// Maps a file that is open, perhaps under another name than `file` yet. Throws likewise.
+  /// Maps a file that is open, perhaps under another name than `file` yet. Throws as above.
   mapped_file(const std::filesystem::path& file, int descriptor);
   ~mapped_file();
   mapped_file(const mapped_file&) = delete;

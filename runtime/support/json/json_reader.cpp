@@ -6,7 +6,6 @@
 #include "runtime/support/text/utf8.hpp"
 
 #include <cmath>
-#include <sstream>
 
 namespace troupe::json {
 

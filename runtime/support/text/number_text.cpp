@@ -1,6 +1,5 @@
 #include "runtime/support/text/number_text.hpp"
 
-#include <charconv>
 #include <cstdlib>
 #include <limits>
 

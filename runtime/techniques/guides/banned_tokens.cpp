@@ -1,7 +1,6 @@
 #include "runtime/techniques/guides/banned_tokens.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace troupe::guides {
 

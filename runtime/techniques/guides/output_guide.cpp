@@ -8,8 +8,6 @@
 #include "runtime/support/json/json_text.hpp"
 #include "runtime/support/text/utf8.hpp"
 
-#include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>

@@ -5,7 +5,6 @@
 #include "runtime/scheduling/request.hpp"
 #include "runtime/support/json/field_reader.hpp"
 #include "runtime/techniques/guides/guide_cache.hpp"
-#include "runtime/techniques/guides/guide_sources.hpp"
 
 #include <array>
 

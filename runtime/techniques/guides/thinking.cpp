@@ -1,7 +1,6 @@
 #include "runtime/techniques/guides/thinking.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/text/utf8.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <algorithm>

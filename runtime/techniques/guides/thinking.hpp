@@ -33,7 +33,7 @@ private:
   thinking_marks marks_;
   text_finder end_;
   std::vector<token_id> closing_;   // by the bytes that are there
-  std::vector<std::size_t> tokens_; // likewise
+  std::vector<std::size_t> tokens_; // the same
 };
 
 /// What a request allows.

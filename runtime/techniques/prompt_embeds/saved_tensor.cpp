@@ -9,10 +9,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <span>
 #include <string>
-#include <utility>
 
 namespace troupe {
 

@@ -2,7 +2,7 @@
 // verifies up to G n-grams that have followed the last token, side by side: a tree of (W + G) (N - 1) rows. The first
 // level is a line of W guesses of the tokens that follow; behind each of them stand the N - 2 corrections that the model
 // made of the place after it in the steps since, so that with what it now chooses there, each place yields an n-gram. The
-// oldest level then makes room for the choices. State is derivable from the transcript, but for the guesses it began with.
+// oldest level then makes room for the choices. State is derivable from the transcript, beside the guesses it began with.
 #pragma once
 
 #include "runtime/techniques/speculation/drafter.hpp"

@@ -1,6 +1,5 @@
 #include "runtime/techniques/speculation/speculation_policy.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <queue>

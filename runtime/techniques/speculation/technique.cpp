@@ -8,7 +8,6 @@
 #include "runtime/techniques/speculation/speculation_part.hpp"
 
 #include <array>
-#include <string>
 
 namespace troupe {
 

@@ -1,7 +1,5 @@
 #include "runtime/techniques/tree_search/tree_search.hpp"
 
-#include "runtime/techniques/tree_search/technique.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>

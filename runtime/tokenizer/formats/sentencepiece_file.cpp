@@ -5,7 +5,6 @@
 #include "runtime/tokenizer/formats/protobuf.hpp"
 #include "runtime/tokenizer/models/token_model.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 namespace troupe::tokenization {

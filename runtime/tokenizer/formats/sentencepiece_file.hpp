@@ -9,7 +9,7 @@
 
 namespace troupe::tokenization {
 
-/// Equal to SentencePiece but for BPE vocabularies with characters that occur only within tokens. Control tokens are
+/// Equal to SentencePiece except for BPE vocabularies with characters that occur only within tokens. Control tokens are
 /// found in texts, as chat templates need it; a text begins anew behind one. Throws failure(bad_file | unsupported)
 /// naming the `file`, whose content is `bytes`.
 translated_file translate_sentencepiece(std::string_view bytes, const std::string& file);

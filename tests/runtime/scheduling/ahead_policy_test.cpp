@@ -45,6 +45,17 @@ submission guided(std::uint64_t id, int tokens) {
 /// Two plans are in flight whenever there can be two.
 void step(machine& m) { m.plan(), m.plan(), m.execute(), m.book(), m.late(); }
 
+/// A group, and sequences that decode beside it.
+submission submit_beside_eight(machine& m) {
+  m.time = [](const step_plan&) { return step_ms; };
+  m.gap = [](bool ahead) { return ahead ? 0.0 : 4.0; };
+  const auto group = grouped(100, 40);
+  submit(m, group);
+  for (std::uint64_t id = 1; id <= 8; ++id)
+    submit(m, lasting(id, 100));
+  return group;
+}
+
 /// `others` decode beside one that cannot be planned ahead; holding a step back costs `gap_ms`. Checks all results.
 int plans_ahead(const submission& a, std::uint64_t others, double gap_ms) {
   machine m(1000, true, {64, 32, 100, 2});
@@ -111,14 +122,9 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("whoever is left out has every other step") {
+TEST_CASE("a group that is left out has every other step") {
   machine m(1000, true, {64, 32, 100, 2});
-  m.time = [](const step_plan&) { return step_ms; };
-  m.gap = [](bool ahead) { return ahead ? 0.0 : 4.0; };
-  const auto group = grouped(100, 40);
-  submit(m, group);
-  for (std::uint64_t id = 1; id <= 8; ++id)
-    submit(m, lasting(id, 100));
+  const auto group = submit_beside_eight(m);
   int steps = 0;
   for (; !m.group_results.contains(100) && steps < 1000; ++steps)
     step(m);
@@ -130,12 +136,7 @@ TEST_CASE("whoever is left out has every other step") {
 
 TEST_CASE("a group whose outcome comes while blocks are asked for others keeps its own") {
   machine m(1000, false, {64, 32, 100, 2});
-  m.time = [](const step_plan&) { return step_ms; };
-  m.gap = [](bool ahead) { return ahead ? 0.0 : 4.0; };
-  const auto group = grouped(100, 40);
-  submit(m, group);
-  for (std::uint64_t id = 1; id <= 8; ++id)
-    submit(m, lasting(id, 100));
+  const auto group = submit_beside_eight(m);
   int while_asked = 0;
   m.on_round = [&] { while_asked += m.book(); };
   for (int i = 0; i < 1000 && !m.group_results.contains(100); ++i)

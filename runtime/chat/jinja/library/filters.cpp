@@ -6,7 +6,6 @@
 #include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 namespace troupe::jinja {

@@ -4,7 +4,6 @@
 #include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace troupe::jinja {
 

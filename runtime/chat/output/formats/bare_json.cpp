@@ -3,8 +3,6 @@
 #include "runtime/chat/output/call_object.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
 
-#include <optional>
-
 namespace troupe {
 
 namespace {

@@ -5,8 +5,6 @@
 #include "runtime/chat/output/formats/formats.hpp"
 #include "runtime/chat/output/text_search.hpp"
 
-#include <utility>
-
 namespace troupe {
 
 namespace {

@@ -11,7 +11,6 @@
 #include "runtime/support/json/json_digits.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 

@@ -7,7 +7,6 @@
 #include "runtime/support/json/json_reader.hpp"
 #include "runtime/support/json/json_text.hpp"
 
-#include <optional>
 #include <vector>
 
 namespace troupe {

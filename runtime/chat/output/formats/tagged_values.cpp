@@ -218,7 +218,7 @@ private:
     at_start_ = true;
   }
 
-  /// Text of the value, but for one line feed at each end where the format has it.
+  /// Text of the value, without one line feed at each end where the format has it.
   void pass(std::string_view text) {
     for (const char c : text) {
       const bool pads = !tags_.padding.empty() && c == tags_.padding.front();

@@ -3,7 +3,6 @@
 #include "runtime/support/json/json.hpp"
 #include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/guidance/guided_pair.hpp"
-#include "runtime/techniques/guidance/pair_scores.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "tests/test_data.hpp"
 

@@ -1,7 +1,8 @@
-#include "api/cli/terminal/memory_errors.hpp"
+#include "api/cli/terminal/fatal_errors.hpp"
 
 #include "api/cli/command.hpp"
 
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <new>
@@ -48,8 +49,24 @@ void write_error(std::string_view text) {
   std::abort();
 }
 
+/// Calls only async-signal-safe functions.
+void explain_bus_error(int number, siginfo_t* what, void*) {
+  if (what->si_code != BUS_ADRERR) { // not a missing page
+    std::signal(number, SIG_DFL);
+    return; // the faulting instruction raises it again
+  }
+  leave("a model file was truncated or became unreadable while in use");
+}
+
 } // namespace
 
 void explain_lack_of_memory() { std::set_terminate(explain); }
+
+void explain_bus_errors() {
+  struct sigaction action {};
+  action.sa_sigaction = explain_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+}
 
 } // namespace troupe::cli
