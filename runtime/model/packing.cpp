@@ -36,6 +36,10 @@ packed_group recurrent_gate_group(const tensor_names& names, int layer, precisio
   return {{recurrent_tensors(names.config(), layer).gate_up()}, int8_at_least(precision)};
 }
 
+packed_group recurrent_parts_group(const tensor_names& names, int layer, precision precision) {
+  return {{recurrent_tensors(names.config(), layer).parts()}, int8_at_least(precision)};
+}
+
 packed_group recurrent_out_group(const tensor_names& names, int layer, precision precision) {
   return {{recurrent_tensors(names.config(), layer).out()}, precision.weights};
 }
@@ -161,10 +165,12 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
     if (parts.recurrence) {
       add(recurrent_in_group(names, i, precision));
       add(recurrent_out_group(names, i, precision));
-      if (config.recurrent.type == recurrent_type::channel_delta) {
+      if (recurrent_tensors(config, i).has_rate_up())
         add(recurrent_rate_group(names, i, precision));
+      if (recurrent_tensors(config, i).has_gate_up())
         add(recurrent_gate_group(names, i, precision));
-      }
+      if (config.recurrent.type == recurrent_type::selective)
+        add(recurrent_parts_group(names, i, precision));
     }
     if (parts.attention) {
       add(qkv_group(names, i, precision));
@@ -194,13 +200,14 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
       add(altup_out_group(names, s, precision));
     if (!parts.mlp)
       continue;
-    if (!config.is_sparse(i)) {
+    if (!config.is_sparse(i) || config.experts.shortcut) {
       add(gate_up_group(names, i, precision));
       add(down_group(names, i, precision));
-      continue;
     }
+    if (!config.is_sparse(i))
+      continue;
     add(router_group(names, i));
-    for (int e = 0; e < config.experts.count; ++e) {
+    for (int e = 0; e < config.experts.count - config.experts.nulls; ++e) {
       for (auto& group : {expert_gate_up_group(names, i, e, precision), expert_down_group(names, i, e, precision)}) {
         auto& added = add(group);
         added.expert = true;

@@ -55,6 +55,7 @@ packed_group laurel_up_group(const tensor_names& names, int layer, precision pre
 packed_group recurrent_in_group(const tensor_names& names, int layer, precision precision);
 packed_group recurrent_rate_group(const tensor_names& names, int layer, precision precision);
 packed_group recurrent_gate_group(const tensor_names& names, int layer, precision precision);
+packed_group recurrent_parts_group(const tensor_names& names, int layer, precision precision);
 packed_group recurrent_out_group(const tensor_names& names, int layer, precision precision);
 
 packed_group gate_up_group(const tensor_names& names, int layer, precision precision);

@@ -47,7 +47,8 @@ wanted_tensor tensor_names::input_norm(int layer) const {
 }
 
 wanted_tensor tensor_names::post_norm(int layer) const {
-  const auto* name = config_.norms == norm_place::both ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+  const auto* name = config_.norms_of(layer) == norm_place::both ? "pre_feedforward_layernorm"
+                                                                 : "post_attention_layernorm";
   return {prefix(layer) + name + ".weight", {hidden_}};
 }
 
@@ -85,9 +86,14 @@ std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
   const auto p = prefix(layer) + "self_attn.";
   if (config_.latent) {
     const auto& latent = config_.latent;
-    const auto down = as_size(latent.kv_rank + latent.rotated);
-    return {{p + (latent.q_rank > 0 ? "q_a_proj.weight" : "q_proj.weight"), {latent_queries(), hidden_}},
-            {p + "kv_a_proj_with_mqa.weight", {down, hidden_}}};
+    const auto down = as_size(latent.kv_rank + config_.latent_rotated_of(layer));
+    std::vector<wanted_tensor> result{
+      {p + (latent.q_rank > 0 ? "q_a_proj.weight" : "q_proj.weight"), {latent_queries(), hidden_}}};
+    if (config_.has_kv(layer))
+      result.push_back({p + "kv_a_proj_with_mqa.weight", {down, hidden_}});
+    if (config_.attention_gate)
+      result.push_back({p + "attn_gate.weight", {as_size(config_.heads) * as_size(latent.value), hidden_}});
+    return result;
   }
   const auto q = q_width(layer), kv = kv_width(layer), value = as_size(config_.value_dim_of(layer));
   if (!config_.has_kv(layer))
@@ -126,7 +132,7 @@ wanted_tensor tensor_names::latent_q(int layer) const {
 
 wanted_tensor tensor_names::latent_key(int layer, int head) const {
   return {prefix(layer) + "self_attn.latent_key." + std::to_string(head) + ".weight",
-          {as_size(config_.latent.kv_rank), as_size(config_.latent.plain)}};
+          {as_size(config_.latent.kv_rank), as_size(config_.latent_plain_of(layer))}};
 }
 
 wanted_tensor tensor_names::latent_value(int layer, int head) const {
@@ -136,8 +142,9 @@ wanted_tensor tensor_names::latent_value(int layer, int head) const {
 
 wanted_tensor tensor_names::index_q(int layer) const {
   const auto& indexer = config_.indexer;
-  return {prefix(layer) + "self_attn.indexer.wq_b.weight",
-          {as_size(indexer.heads) * as_size(indexer.dim), as_size(config_.latent.q_rank)}};
+  return {
+    prefix(layer) + "self_attn.indexer.wq_b.weight",
+    {as_size(indexer.heads) * as_size(indexer.dim), indexer.reads_hidden ? hidden_ : as_size(config_.latent.q_rank)}};
 }
 
 wanted_tensor tensor_names::index_key(int layer) const {
@@ -146,6 +153,30 @@ wanted_tensor tensor_names::index_key(int layer) const {
 
 wanted_tensor tensor_names::index_norm(int layer) const {
   return {prefix(layer) + "self_attn.indexer.k_norm.weight", {as_size(config_.indexer.dim)}};
+}
+
+wanted_tensor tensor_names::index_query_norm(int layer) const {
+  return {prefix(layer) + "self_attn.indexer.q_input_norm.weight", {hidden_}};
+}
+
+wanted_tensor tensor_names::frequencies() const {
+  return {"model.rotary_emb.alpha", {as_size(config_.latent.rotated) / 2}};
+}
+
+namespace {
+
+std::vector<wanted_tensor> growth_of(const std::string& stem, int heads) {
+  return {{stem + "softmax_scaling.scale", {as_size(heads)}}, {stem + "softmax_scaling.bias", {as_size(heads)}}};
+}
+
+} // namespace
+
+std::vector<wanted_tensor> tensor_names::head_growth(int layer) const {
+  return growth_of(prefix(layer) + "self_attn.", config_.heads);
+}
+
+std::vector<wanted_tensor> tensor_names::index_growth(int layer) const {
+  return growth_of(prefix(layer) + "self_attn.indexer.", config_.indexer.heads);
 }
 
 wanted_tensor tensor_names::index_weights(int layer) const {
@@ -246,7 +277,8 @@ std::vector<wanted_tensor> tensor_names::activation(int layer) const {
 
 bool tensor_names::on_host(const std::string& name) {
   return name.ends_with(".e_score_correction_bias") || name.ends_with(".layer_scalar") ||
-    name.ends_with(".expert_scale") || name.find(".act_fn.") != name.npos;
+    name.ends_with(".expert_scale") || name.ends_with(".rotary_emb.alpha") ||
+    name.find(".softmax_scaling.") != name.npos || name.find(".act_fn.") != name.npos;
 }
 
 wanted_tensor tensor_names::router(int layer) const {

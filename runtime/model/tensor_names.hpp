@@ -58,6 +58,11 @@ public:
   wanted_tensor index_key(int layer) const;
   wanted_tensor index_norm(int layer) const;
   wanted_tensor index_weights(int layer) const;
+  wanted_tensor index_query_norm(int layer) const; // layer norm of what queries are made of: [hidden]
+  wanted_tensor frequencies() const;               // alpha, [rotated / 2]
+  // Numbers of heads by which queries grow, [heads]: scale, bias; those of an indexer.
+  std::vector<wanted_tensor> head_growth(int layer) const;
+  std::vector<wanted_tensor> index_growth(int layer) const;
   std::vector<wanted_tensor> gate_up(int layer) const; // only up if there is no gate
   std::vector<wanted_tensor> down(int layer) const;
 
