@@ -1,4 +1,4 @@
-// Layers with a state of fixed size for each sequence: short convolutions, gated delta rules, Mamba 2. An optional
+// Layers with a state of fixed size for each sequence: short convolutions, gated delta rules, Mamba 1 and 2. An optional
 // interface of backends, beside ops.hpp. A state is the convolution's last inputs and a matrix for each head, f32.
 //
 // States are evaluated row by row in the order of positions. Threads divide heads and sequences, never positions. So
@@ -31,14 +31,17 @@ struct state_shape {
   int channels = 0, taps = 0;                // of the convolution: a channel's output depends on its last `taps` inputs
   int heads = 0, key_dim = 0, value_dim = 0; // a matrix [key_dim, value_dim] for each head; 0 heads: none
   bool decays = false;                       // by key dimension; else by head
+  bool rates = false;                        // time steps by value (selective)
 
   // Sizes of one layer's state, in floats.
   std::size_t tail() const { return std::size_t(taps > 0 ? taps - 1 : 0) * channels; }
   std::size_t value_stride() const { return (std::size_t(value_dim) + 15) / 16 * 16; }
   std::size_t matrices() const { return std::size_t(heads) * key_dim * value_stride(); }
   std::size_t state() const { return tail() + matrices(); }
-  /// A logged row of a head: its key, its value, what it decays and how much it learns.
-  std::size_t head_log() const { return key_dim + value_stride() + (decays ? key_dim : 1) + 1; }
+  /// A logged row of a head: its key, its value, what it decays (or its time steps) and how much it learns.
+  std::size_t head_log() const {
+    return key_dim + value_stride() + (decays ? std::size_t(key_dim) : rates ? value_stride() : 1) + 1;
+  }
   std::size_t log() const { return std::size_t(pending) * (channels + heads * head_log()); }
 
   std::size_t slot_bytes() const { return std::size_t(layers) * state() * sizeof(float); }
@@ -164,17 +167,24 @@ enum class recurrence_type : std::uint8_t {
   none,
   delta, // gated delta rule: S = d S; S += k ⊗ β (v - Sᵀk); out = Sᵀq. d and β of a head; q and k of length 1
   channel_delta, // the same with d of each key dimension (Kimi)
-  ssd            // Mamba 2: S = d S + B ⊗ dt x; out = SᵀC + D x
+  ssd,           // Mamba 2: S = d S + B ⊗ dt x; out = SᵀC + D x
+  // Mamba 1: the same with dt of each value, d = e^(dt A) of each key dimension and value, and one B and C for all heads.
+  // Heads only divide the values among threads.
+  selective
 };
 
 /// How a convolved row is evaluated: [q | k | v] or [x | B | C], with `key_heads` heads of q and k, or of B
-/// and C.
+/// and C. For selective, it is x.
 struct recurrence {
   recurrence_type type = recurrence_type::none;
   int heads = 0, key_heads = 0, key_dim = 0, value_dim = 0;
-  const float* decay = nullptr;    // [heads], negative: a step of dt multiplies the state by e^(dt * decay)
-  const float* dt_bias = nullptr;  // dt = softplus(rate + bias): [heads], or [heads * key_dim] for channel_delta
-  const float* skip = nullptr;     // ssd: D, [heads]
+  // Negative: a step of dt multiplies the state by e^(dt * decay). [heads]; selective: A, [key_dim][values].
+  const float* decay = nullptr;
+  // dt = softplus(rate + bias): [heads], [heads * key_dim] for channel_delta, or [values] for selective.
+  const float* dt_bias = nullptr;
+  const float* skip = nullptr;     // D: ssd: [heads]; selective: [values]
+  float most_learned = 1;          // delta: factor of β
+  float decay_bound = 0;           // channel_delta, negative: d = e^(bound * sigmoid(-decay * (rate + bias))); 0: not
   float least_dt = 0, most_dt = 0; // ssd: limits of dt; no upper one if it is not above the lower
   bool in_turns = false;           // head i has head i % key_heads of keys; else neighbours have one
 };
@@ -188,6 +198,7 @@ struct gated_rows {
   float eps = 0;
   std::size_t group = 0; // columns that are normed together
   bool sigmoid = false;  // act; else silu
+  bool softplus = false; // or this
 };
 
 class recurrent_ops {
@@ -205,8 +216,11 @@ public:
   virtual void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states,
                         int layer) = 0;
 
-  /// `in` [rows, channels]; `rates` [rows, heads], or [rows, heads * key_dim] for channel_delta; `betas` [rows, heads]
-  /// before their sigmoid, none for ssd. out [rows, heads * value_dim].
+  /// Whether it computes recurrence_type::selective.
+  virtual bool scans() const { return false; }
+
+  /// `in` [rows, channels]; `rates` [rows, heads], [rows, heads * key_dim] for channel_delta, or [rows, values] for
+  /// selective; `betas` [rows, heads] before their sigmoid, none for ssd, [B | C] for selective. out [rows, values].
   virtual void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas,
                      const recurrence& how, state_cache& states, int layer) = 0;
 

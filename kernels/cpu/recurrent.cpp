@@ -180,12 +180,22 @@ public:
       key_dim_(static_cast<std::size_t>(how.key_dim)),
       value_dim_(static_cast<std::size_t>(how.value_dim)),
       matrix_floats_(key_dim_ * states.shape.value_stride()),
-      op_{how.key_dim, how.value_dim, states.shape.value_stride(), how.type != recurrence_type::ssd,
-          how.type == recurrence_type::channel_delta} {}
+      row_room_(row_room(states.shape)),
+      op_{.key_dim = how.key_dim,
+          .value_dim = how.value_dim,
+          .stride = states.shape.value_stride(),
+          .delta = how.type == recurrence_type::delta || how.type == recurrence_type::channel_delta,
+          .by_channel = how.type == recurrence_type::channel_delta} {
+    if (how.type != recurrence_type::selective)
+      return;
+    op_.rates = how.decay + as_offset(head);
+    op_.rates_stride = static_cast<std::size_t>(how.heads) * value_dim_;
+    op_.skips = how.skip + as_offset(head);
+  }
 
   /// Floats of `room`.
   static std::size_t room_of(const state_shape& shape) {
-    return recurrent_rows * 3 * std::size_t(shape.key_dim) + std::size_t(shape.key_dim) * shape.value_stride();
+    return recurrent_rows * row_room(shape) + std::size_t(shape.key_dim) * shape.value_stride();
   }
 
   void compute(const state_cache::run& run) {
@@ -213,11 +223,18 @@ public:
   }
 
 private:
-  std::size_t decays() const { return op_.by_channel ? key_dim_ : 1; }
+  /// Of a row that is ready: key, query and decays, or time steps.
+  static std::size_t row_room(const state_shape& shape) {
+    return 3 * std::size_t(shape.key_dim) + (shape.rates ? shape.value_stride() : 0);
+  }
+
+  std::size_t as_offset(int head) const { return static_cast<std::size_t>(head) * value_dim_; }
+
+  std::size_t decays() const { return op_.by_channel ? key_dim_ : op_.rates != nullptr ? value_dim_ : 1; }
 
   /// A copy of a state, for rows that do not become part of it.
   float* trial(const float* state) {
-    auto* to = room_ + recurrent_rows * 3 * key_dim_;
+    auto* to = room_ + recurrent_rows * row_room_;
     std::copy_n(state, matrix_floats_, to);
     return to;
   }
@@ -260,11 +277,13 @@ private:
   }
 
   recurrent_row prepare(std::size_t r, std::size_t place) {
+    if (op_.rates != nullptr)
+      return prepare_scan(r, place);
     const auto head = static_cast<std::size_t>(head_), heads = static_cast<std::size_t>(how_.heads);
     const auto keys = static_cast<std::size_t>(how_.key_heads),
                group = how_.in_turns ? head % keys : head / (heads / keys);
     const auto* x = row_of<float>(in_, r);
-    auto* key = room_ + place * 3 * key_dim_;
+    auto* key = room_ + place * row_room_;
     auto *query = key + key_dim_, *decay = query + key_dim_;
     recurrent_row row;
     row.out = row_of<float>(out_, r) + head * value_dim_;
@@ -288,11 +307,28 @@ private:
     row.query = query;
     row.key = key;
     row.value = x + 2 * keys * key_dim_ + head * value_dim_;
-    row.learn = sigmoid(row_of<float>(betas_, r)[head]);
+    row.learn = how_.most_learned * sigmoid(row_of<float>(betas_, r)[head]);
     for (std::size_t i = 0; i < decays(); ++i) {
       const auto at = head * decays() + i;
-      decay[i] = std::exp(how_.decay[head] * softplus(rate[at] + how_.dt_bias[at]));
+      const float given = rate[at] + how_.dt_bias[at];
+      decay[i] = std::exp(how_.decay_bound < 0 ? how_.decay_bound * sigmoid(-how_.decay[head] * given)
+                                               : how_.decay[head] * softplus(given));
     }
+    return row;
+  }
+
+  recurrent_row prepare_scan(std::size_t r, std::size_t place) {
+    const auto first = as_offset(head_);
+    auto* steps = room_ + place * row_room_;
+    const float* rate = row_of<float>(rates_, r) + first;
+    for (std::size_t i = 0; i < value_dim_; ++i)
+      steps[i] = softplus(rate[i] + how_.dt_bias[first + i]);
+    recurrent_row row;
+    row.key = row_of<float>(betas_, r); // [B | C]
+    row.query = row.key + key_dim_;
+    row.value = row_of<float>(in_, r) + first;
+    row.decay = steps;
+    row.out = row_of<float>(out_, r) + first;
     return row;
   }
 
@@ -302,7 +338,7 @@ private:
   int layer_, head_;
   const tensor &out_, &in_, &rates_, &betas_;
   float* room_;
-  std::size_t key_dim_, value_dim_, matrix_floats_;
+  std::size_t key_dim_, value_dim_, matrix_floats_, row_room_;
   recur_op op_;
 };
 
@@ -311,11 +347,14 @@ private:
 void cpu_recurrence::recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas,
                            const recurrence& how, const cpu_state_cache& states, int layer) {
   const auto& shape = states.shape;
+  const bool scans = how.type == recurrence_type::selective;
   expect(how.heads == shape.heads && how.key_dim == shape.key_dim && how.value_dim == shape.value_dim &&
-           shape.decays == (how.type == recurrence_type::channel_delta) && how.heads > 0 && how.key_heads > 0 &&
-           how.heads % how.key_heads == 0,
+           shape.decays == (how.type == recurrence_type::channel_delta) && shape.rates == scans && how.heads > 0 &&
+           (scans ? how.key_heads == 0 : how.key_heads > 0 && how.heads % how.key_heads == 0),
          "recur: heads of another shape than the states'");
   const auto values = std::size_t(how.heads) * how.value_dim, keys = std::size_t(how.key_heads) * how.key_dim;
+  expect(!scans || (rates.cols == values && betas.cols == 2 * std::size_t(how.key_dim)),
+         "recur: time steps, B and C of another shape than the states'");
   expect(in.type == dtype::f32 && out.type == dtype::f32 && in.cols == values + 2 * keys && out.cols == values,
          "recur: rows of another shape than the heads'");
   const auto& runs = states.runs();
@@ -341,6 +380,7 @@ void cpu_recurrence::gate(const tensor& out, const tensor& x, const tensor& gate
                    .norm_before = how.norm == gate_norm::before,
                    .norm_after = how.norm == gate_norm::after,
                    .sigmoid = how.sigmoid,
+                   .softplus = how.softplus,
                    .x_bf16 = x.type == dtype::bf16,
                    .out_bf16 = out.type == dtype::bf16};
   expect(op.group > 0, "gate: groups of no columns");

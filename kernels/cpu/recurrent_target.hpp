@@ -39,7 +39,7 @@ struct recurrent_row {
   const float* key = nullptr;
   const float* query = nullptr; // null: nothing is read
   const float* value = nullptr;
-  const float* decay = nullptr; // [key_dim], or one
+  const float* decay = nullptr; // [key_dim], or one; scans: dt, [value_dim]
   float learn = 0;              // β, or dt
   float* out = nullptr;
   float skip = 0;
@@ -50,13 +50,17 @@ struct recur_op {
   std::size_t stride = 0; // of the state's rows: value_dim, rounded up to 16
   bool delta = false;     // else ssd
   bool by_channel = false;
+  // Scans (Mamba 1): A, [key_dim] rows `rates_stride` apart, and D, [value_dim].
+  const float* rates = nullptr;
+  std::size_t rates_stride = 0;
+  const float* skips = nullptr;
 };
 
 struct gate_op {
   std::size_t cols = 0, group = 0;
   const float* weight = nullptr;
   float eps = 0;
-  bool norm_before = false, norm_after = false, sigmoid = false;
+  bool norm_before = false, norm_after = false, sigmoid = false, softplus = false;
   bool x_bf16 = false, out_bf16 = false;
 };
 

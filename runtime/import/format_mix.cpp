@@ -145,8 +145,8 @@ const export_format* find_export_format(std::string_view name) {
 bool is_exact_when_written(std::string_view tensor) {
   return tensor.ends_with(".mlp.gate.weight") || tensor.ends_with(".shared_expert_gate.weight") ||
     tensor.ends_with(".indexer.weights_proj.weight") || tensor.ends_with("conv.weight") ||
-    tensor == "model.position_embeddings.weight" || tensor == "model.token_type_embeddings.weight" ||
-    tensor.find(".altup.") != tensor.npos;
+    tensor.ends_with(".recurrent.decay") || tensor == "model.position_embeddings.weight" ||
+    tensor == "model.token_type_embeddings.weight" || tensor.find(".altup.") != tensor.npos;
 }
 
 tensor_type written_type(std::string_view tensor, const tensor_info& info, const export_format& format,

@@ -22,6 +22,9 @@ void softmax(std::vector<float>& values) {
 
 std::vector<float> scores_of(const expert_config& config, std::span<const float> logits) {
   std::vector<float> scores(logits.begin(), logits.end());
+  if (config.cap > 0)
+    for (float& s : scores)
+      s = config.cap * std::tanh(s / config.cap);
   switch (config.scores) {
     case router_scores::softmax: softmax(scores); break;
     case router_scores::sigmoid:

@@ -36,6 +36,9 @@ struct expert_config {
   bool apart = false; // router, experts and shared expert read norms of their own, and what the latter two give is
                       // normed before it is added; weights are scaled for each expert
   bool group_by_two = false; // a group is as good as its two best experts; else as its best
+  int nulls = 0;             // of `count`, the last ones: they give what they read
+  bool shortcut = false;     // beside a layer's MLP, and added behind the next layer
+  float cap = 0;             // logits are cap * tanh(logit / cap); 0: not
   bool early = false;        // the router reads what the layer gets, ahead of the attention's norm
 
   bool operator==(const expert_config&) const = default;

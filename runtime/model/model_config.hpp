@@ -35,11 +35,13 @@ enum class position_type : std::uint8_t { rotary, learned, alibi };
 /// Multi-head latent attention (https://arxiv.org/abs/2405.04434, section 2.1), computed in the absorbed form: a
 /// token's key is [normed latent, rotated shared key], its value the latent; one KV head serves all heads of queries.
 struct latent_config {
-  int q_rank = 0;  // of the queries' own latent; 0: queries are projected at once
-  int kv_rank = 0; // even; 0: attention is not latent
-  int plain = 0;   // dimensions of a head's queries and keys that are not rotated
-  int rotated = 0; // and that are; even
-  int value = 0;   // dimensions of a head's values
+  int q_rank = 0;               // of the queries' own latent; 0: queries are projected at once
+  int kv_rank = 0;              // even; 0: attention is not latent
+  int plain = 0;                // dimensions of a head's queries and keys that are not rotated
+  int rotated = 0;              // and that are; even
+  int value = 0;                // dimensions of a head's values
+  float norm_eps = 1e-6f;       // of the latents' norms
+  bool plain_unrotated = false; // in layers without rotation, dimensions that others rotate are plain ones
 
   explicit operator bool() const { return kv_rank > 0; }
   bool operator==(const latent_config&) const = default;
@@ -52,6 +54,7 @@ struct indexer_config {
   int dim = 0;                   // of queries and keys; even
   int top = 0;                   // positions that a row attends to
   bool pairs = false;            // checkpoints rotate neighbours together
+  bool reads_hidden = false;     // queries are made of what the layer reads, behind a layer norm, not of their latent
   std::vector<bool> shared = {}; // [layers]: takes the choice of the layer before; or empty: none does
 
   explicit operator bool() const { return heads > 0; }
@@ -112,15 +115,16 @@ struct model_config {
 
   norm_type norm = norm_type::rms;
   norm_place norms = norm_place::before;
-  bool norm_bias = false;            // layer norm
-  bool mixture_norm = false;         // what experts give together is normed, too, even with norms `before` alone
-  bool plain_norm = false;           // norms have no weights
-  bool parallel = false;             // attention and MLP read the same residual, and both are added to it
-  bool shared_norm = false;          // with `parallel`: both read the same norm
-  bool skips_first_norm = false;     // the first layer's attention reads the residual itself
-  bool embedding_norm = false;       // of the embeddings
-  bool embedding_norm_plain = false; // without weights
-  float after_eps = 0;               // the epsilon of norms of what attention and MLP give; 0: norm_eps
+  bool recurrence_normed_before = false; // layers with a recurrence norm what they read, wherever others do
+  bool norm_bias = false;                // layer norm
+  bool mixture_norm = false;             // what experts give together is normed, too, even with norms `before` alone
+  bool plain_norm = false;               // norms have no weights
+  bool parallel = false;                 // attention and MLP read the same residual, and both are added to it
+  bool shared_norm = false;              // with `parallel`: both read the same norm
+  bool skips_first_norm = false;         // the first layer's attention reads the residual itself
+  bool embedding_norm = false;           // of the embeddings
+  bool embedding_norm_plain = false;     // without weights
+  float after_eps = 0;                   // the epsilon of norms of what attention and MLP give; 0: norm_eps
   bool final_norm = true;
 
   bool encoder = false;  // every token sees the whole text (or `window` - 1 each side), and there is no output head
@@ -133,6 +137,9 @@ struct model_config {
   std::optional<rope_config> local_rope; // of layers with a window; else `rope` is for all
   std::vector<bool> unrotated;           // [layers]: without rotation; or empty
   query_growth growth;
+  // Queries are multiplied by scale * log(1 + position) + bias, numbers of each head, and so are those of indexers.
+  bool head_growth = false;
+  bool learned_frequencies = false; // of `rope` are multiplied by e^alpha, which is stored
   // Layers with a window have other K and V than the others; 0: the same. Then `head_dim` and `kv_heads` are the most.
   int local_head_dim = 0, local_kv_heads = 0;
   int local_heads = 0;   // of queries in layers with a window; 0: heads
@@ -148,7 +155,7 @@ struct model_config {
   std::vector<float> gate_cutoffs; // [layers]: deviations above a row's mean from which on gates count; or empty
 
   latent_config latent;      // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
-  indexer_config indexer;    // of latent attention with a query rank
+  indexer_config indexer;    // of latent attention
   float attention_scale = 0; // of q · k; 0: 1 / sqrt(head_dim)
   float attention_cap = 0;   // scores are cap * tanh(score / cap); 0: not
   bool attention_sinks = false;
@@ -169,6 +176,7 @@ struct model_config {
   std::vector<layer_parts> parts; // [layers]; or empty: attention and an MLP in each
   recurrent_config recurrent;     // of the layers with a recurrence
   bool attention_gate = false;    // what a head gives is multiplied by the sigmoid of a gate
+  bool softplus_gate = false;     // or by its softplus
 
   expert_config experts;
   std::vector<bool> sparse; // [layers]: an MLP of experts; or empty: none
@@ -180,8 +188,13 @@ struct model_config {
   int heads_of(int layer) const { return local_heads > 0 && slides(layer) ? local_heads : heads; }
   /// The width of a head's values as they are multiplied; the cache's is head_dim_of.
   int value_dim_of(int layer) const { return latent ? latent.value : value_dim > 0 ? value_dim : head_dim_of(layer); }
+  norm_place norms_of(int layer) const {
+    return recurrence_normed_before && parts_of(layer).recurrence ? norm_place::before : norms;
+  }
   /// Whether what a layer's MLP gives is normed.
-  bool norms_mlp(int layer) const { return norms != norm_place::before || (mixture_norm && is_sparse(layer)); }
+  bool norms_mlp(int layer) const {
+    return norms_of(layer) != norm_place::before || (mixture_norm && is_sparse(layer));
+  }
   bool has_sinks(int layer) const { return attention_sinks || (window_sinks && slides(layer)); }
   /// How layers with a window rotate, or the others.
   const rope_config& rope_of(int layer) const { return local_rope && slides(layer) ? *local_rope : rope; }
@@ -229,6 +242,10 @@ struct model_config {
   bool is_unrotated(int layer) const {
     return positions != position_type::rotary || (!unrotated.empty() && unrotated[static_cast<std::size_t>(layer)]);
   }
+
+  /// Dimensions of latent attention's queries and keys that a layer rotates, and that it does not.
+  int latent_rotated_of(int layer) const { return latent.plain_unrotated && is_unrotated(layer) ? 0 : latent.rotated; }
+  int latent_plain_of(int layer) const { return latent.plain + latent.rotated - latent_rotated_of(layer); }
 
   layer_parts parts_of(int layer) const {
     return parts.empty() ? layer_parts() : parts[static_cast<std::size_t>(layer)];

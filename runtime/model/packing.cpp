@@ -43,10 +43,12 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
     if (parts.recurrence) {
       add(all.recurrent_in(i));
       add(all.recurrent_out(i));
-      if (config.recurrent.type == recurrent_type::channel_delta) {
+      if (recurrent_tensors(config, i).has_rate_up())
         add(all.recurrent_rate(i));
+      if (recurrent_tensors(config, i).has_gate_up())
         add(all.recurrent_gate(i));
-      }
+      if (config.recurrent.type == recurrent_type::selective)
+        add(all.recurrent_parts(i));
     }
     if (parts.attention) {
       add(all.qkv(i));
@@ -76,13 +78,14 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
       add(all.altup_out(s));
     if (!parts.mlp)
       continue;
-    if (!config.is_sparse(i)) {
+    if (!config.is_sparse(i) || config.experts.shortcut) {
       add(all.gate_up(i));
       add(all.down(i));
-      continue;
     }
+    if (!config.is_sparse(i))
+      continue;
     add(all.router(i));
-    for (int e = 0; e < config.experts.count; ++e) {
+    for (int e = 0; e < config.experts.count - config.experts.nulls; ++e) {
       for (auto& group : {all.expert_gate_up(i, e), all.expert_down(i, e)}) {
         auto& added = add(group);
         added.expert = true;

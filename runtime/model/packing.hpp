@@ -48,6 +48,7 @@ public:
   packed_group recurrent_in(int layer) const { return int8_at_least(recurrent(layer).in()); }
   packed_group recurrent_rate(int layer) const { return int8_at_least({recurrent(layer).rate_up()}); }
   packed_group recurrent_gate(int layer) const { return int8_at_least({recurrent(layer).gate_up()}); }
+  packed_group recurrent_parts(int layer) const { return int8_at_least({recurrent(layer).parts()}); }
   packed_group recurrent_out(int layer) const { return {{recurrent(layer).out()}, asked_.weights}; }
 
   packed_group latent_q(int layer) const { return {{names_.latent_q(layer)}, asked_.weights}; }

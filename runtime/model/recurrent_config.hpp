@@ -1,5 +1,5 @@
 // Part of model_config. Describes what a model's layers consist of where they are not all alike, and the recurrence of
-// those that have one: a short convolution, a gated delta rule or Mamba 2 (kernels/recurrent.hpp).
+// those that have one: a short convolution, a gated delta rule, Mamba 1 or 2 (kernels/recurrent.hpp).
 #pragma once
 
 #include "kernels/recurrent.hpp"
@@ -25,7 +25,8 @@ enum class recurrent_type : std::uint8_t {
   short_convolution, // LFM 2: of the product of two gates' inputs
   delta,             // gated DeltaNet: a decay for each head
   channel_delta,     // Kimi delta attention: for each dimension of a key
-  ssd                // Mamba 2
+  ssd,               // Mamba 2
+  selective          // Mamba 1: a decay for each value and each dimension of a key, which all values share
 };
 
 struct recurrent_config {
@@ -42,7 +43,13 @@ struct recurrent_config {
   int norm_group = 0;        // columns that are normed together
   bool head_norm = false;    // the norm has the weights of one head, for all
   bool sigmoid_gate = false; // else silu
-  int rank = 0;              // channel_delta: of gates and decays
+  float norm_eps = 0;        // of the norm; 0: the model's
+  int rank = 0;              // channel_delta: of gates and decays; selective: of time steps
+  bool apart = false;        // delta: queries, keys and values have matrices and convolutions of their own
+  float most_learned = 1;    // delta: how much a row learns at most, 2 where it may turn what was known around
+  float decay_bound = 0;     // channel_delta, negative: decays are e^(bound * sigmoid(|decay| * (rate + bias))); 0: not
+  bool parts_norm = false;   // selective: RMS norms, with norm_eps, of what time steps, keys and queries are made of
+  bool parts_norm_plain = false; // without weights
 
   // Factors (falcon_h1): of what the projections give (gate, x, B, C, dt), and of what is added.
   float gate_scale = 1, x_scale = 1, b_scale = 1, c_scale = 1, rate_scale = 1;

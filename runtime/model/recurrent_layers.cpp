@@ -20,12 +20,19 @@ std::vector<wanted_tensor> recurrent_tensors::in() const {
     using enum recurrent_type;
     case short_convolution: return {of("in_proj.weight", 3 * hidden)};
     case delta:
+      if (r.apart)
+        return {of("gate_proj.weight", inner), of("q_proj.weight", keys),     of("k_proj.weight", keys),
+                of("v_proj.weight", inner),    of("beta_proj.weight", heads), of("rate_proj.weight", heads)};
       return {of("gate_proj.weight", inner), of("conv_proj.weight", channels), of("beta_proj.weight", heads),
               of("rate_proj.weight", heads)};
     case channel_delta:
+      if (rank == 0)
+        return {of("q_proj.weight", keys),     of("k_proj.weight", keys),    of("v_proj.weight", inner),
+                of("beta_proj.weight", heads), of("rate_proj.weight", keys), of("gate_proj.weight", inner)};
       return {of("q_proj.weight", keys),     of("k_proj.weight", keys),    of("v_proj.weight", inner),
               of("beta_proj.weight", heads), of("rate_down.weight", rank), of("gate_down.weight", rank)};
     case ssd: return {of("gate_proj.weight", inner), of("conv_proj.weight", channels), of("rate_proj.weight", heads)};
+    case selective: return {of("conv_proj.weight", inner), of("gate_proj.weight", inner)};
     case none: break;
   }
   return {};
@@ -33,7 +40,21 @@ std::vector<wanted_tensor> recurrent_tensors::in() const {
 
 wanted_tensor recurrent_tensors::rate_up() const {
   const auto& r = config_.recurrent;
-  return named("rate_up.weight", {as_size(r.heads * r.key_dim), as_size(r.rank)});
+  const auto rates = r.type == recurrent_type::selective ? r.inner() : r.heads * r.key_dim;
+  return named("rate_up.weight", {as_size(rates), as_size(r.rank)});
+}
+
+wanted_tensor recurrent_tensors::parts() const {
+  const auto& r = config_.recurrent;
+  return named("parts.weight", {as_size(r.rank + 2 * r.key_dim), as_size(r.inner())});
+}
+
+std::vector<wanted_tensor> recurrent_tensors::part_norms() const {
+  const auto& r = config_.recurrent;
+  if (!r.parts_norm || r.parts_norm_plain)
+    return {};
+  return {named("dt_norm.weight", {as_size(r.rank)}), named("b_norm.weight", {as_size(r.key_dim)}),
+          named("c_norm.weight", {as_size(r.key_dim)})};
 }
 
 wanted_tensor recurrent_tensors::gate_up() const {
@@ -47,7 +68,7 @@ wanted_tensor recurrent_tensors::out() const {
 std::vector<wanted_tensor> recurrent_tensors::convolution() const {
   const auto& r = config_.recurrent;
   const auto taps = as_size(r.taps), keys = as_size(r.keys()), inner = as_size(r.inner());
-  if (r.type == recurrent_type::channel_delta)
+  if (r.type == recurrent_type::channel_delta || r.apart)
     return {named("q_conv.weight", {keys, taps}), named("k_conv.weight", {keys, taps}),
             named("v_conv.weight", {inner, taps})};
   return {named("conv.weight", {as_size(recurrent_channels(config_)), taps})};
@@ -65,14 +86,25 @@ std::vector<wanted_tensor> recurrent_tensors::out_bias() const {
   return config_.recurrent.projection_bias ? tensor_names::biases({out()}) : std::vector<wanted_tensor>();
 }
 
-wanted_tensor recurrent_tensors::decay() const { return named("decay", {as_size(config_.recurrent.heads)}); }
+wanted_tensor recurrent_tensors::decay() const {
+  const auto& r = config_.recurrent;
+  if (r.type == recurrent_type::selective)
+    return named("decay", {as_size(r.inner()), as_size(r.key_dim)});
+  return named("decay", {as_size(r.heads)});
+}
 
 wanted_tensor recurrent_tensors::dt_bias() const {
   const auto& r = config_.recurrent;
-  return named("dt_bias", {as_size(r.heads) * as_size(r.type == recurrent_type::channel_delta ? r.key_dim : 1)});
+  const int each = r.type == recurrent_type::channel_delta ? r.key_dim
+    : r.type == recurrent_type::selective                  ? r.value_dim
+                                                           : 1;
+  return named("dt_bias", {as_size(r.heads) * as_size(each)});
 }
 
-wanted_tensor recurrent_tensors::skip() const { return named("skip", {as_size(config_.recurrent.heads)}); }
+wanted_tensor recurrent_tensors::skip() const {
+  const auto& r = config_.recurrent;
+  return named("skip", {as_size(r.type == recurrent_type::selective ? r.inner() : r.heads)});
+}
 
 wanted_tensor recurrent_tensors::norm() const {
   const auto& r = config_.recurrent;
@@ -85,8 +117,13 @@ std::vector<wanted_tensor> recurrent_tensors::all() const {
   const auto add = [&](const std::vector<wanted_tensor>& more) {
     result.insert(result.end(), more.begin(), more.end());
   };
-  if (r.type == recurrent_type::channel_delta)
-    add({rate_up(), gate_up()});
+  if (has_rate_up())
+    add({rate_up()});
+  if (has_gate_up())
+    add({gate_up()});
+  if (r.type == recurrent_type::selective)
+    add({parts()});
+  add(part_norms());
   add({out()});
   add(convolution());
   add(convolution_bias());
@@ -94,7 +131,7 @@ std::vector<wanted_tensor> recurrent_tensors::all() const {
   add(out_bias());
   if (has_heads())
     add({decay(), dt_bias()});
-  if (r.type == recurrent_type::ssd)
+  if (has_skip())
     add({skip()});
   if (r.norm != kernels::gate_norm::none)
     add({norm()});
@@ -121,7 +158,8 @@ kernels::state_shape state_shape_of(const model_config& config, int running, int
           .heads = r.heads,
           .key_dim = r.key_dim,
           .value_dim = r.value_dim,
-          .decays = r.type == recurrent_type::channel_delta};
+          .decays = r.type == recurrent_type::channel_delta,
+          .rates = r.type == recurrent_type::selective};
 }
 
 std::vector<float> tap_major(const std::vector<float>& weights, std::size_t channels, std::size_t taps) {

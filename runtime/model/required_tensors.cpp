@@ -24,13 +24,14 @@ std::vector<wanted_tensor> tensor_names::layer_norms(int layer) const {
   if (config_.plain_norm)
     return result;
   const auto parts = config_.parts_of(layer);
-  if (config_.norms == norm_place::before || config_.norms == norm_place::both) {
+  const auto norms = config_.norms_of(layer);
+  if (norms == norm_place::before || norms == norm_place::both) {
     if (parts.mixes() && (layer > 0 || !config_.skips_first_norm))
       result.push_back(input_norm(layer));
     if (parts.mlp && !config_.shared_norm)
       result.push_back(post_norm(layer));
   }
-  if (config_.norms != norm_place::before)
+  if (norms != norm_place::before)
     result.push_back(attention_norm(layer));
   if (config_.norms_mlp(layer))
     result.push_back(mlp_norm(layer));
@@ -55,6 +56,8 @@ std::vector<wanted_tensor> tensor_names::all() const {
     result.push_back(token_types());
   if (part.embeds && config_.embedding_norm && !config_.plain_norm && !config_.embedding_norm_plain)
     add({embedding_norm()}, config_.norm_bias);
+  if (config_.learned_frequencies)
+    result.push_back(frequencies());
   if (config_.layer_inputs > 0)
     add({layer_inputs(), layer_projection(), layer_projection_norm()}, false);
   for (int i = 1; i < config_.altup.streams; ++i)
@@ -89,25 +92,33 @@ std::vector<wanted_tensor> tensor_names::all() const {
     if (config_.latent && parts.attention) {
       if (config_.latent.q_rank > 0)
         add({latent_q_norm(layer), latent_q(layer)}, false);
-      result.push_back(latent_kv_norm(layer));
+      if (config_.has_kv(layer))
+        result.push_back(latent_kv_norm(layer));
+      if (config_.head_growth)
+        add(head_growth(layer), false);
       for (int h = 0; h < config_.heads; ++h)
         add({latent_key(layer, h), latent_value(layer, h)}, false);
     }
     if (config_.indexes(layer)) {
       add({index_q(layer), index_key(layer), index_weights(layer)}, false);
       add({index_norm(layer)}, true);
+      if (config_.indexer.reads_hidden)
+        add({index_query_norm(layer)}, true);
+      if (config_.head_growth)
+        add(index_growth(layer), false);
     }
     if (!parts.mlp)
       continue;
-    if (!config_.is_sparse(layer)) {
+    if (!config_.is_sparse(layer) || config_.experts.shortcut) {
       add(gate_up(layer), config_.mlp_bias);
       add(down(layer), config_.mlp_bias);
-      continue;
     }
+    if (!config_.is_sparse(layer))
+      continue;
     add({router(layer)}, config_.experts.router_bias);
     if (config_.experts.correction)
       result.push_back(router_correction(layer));
-    for (int e = 0; e < config_.experts.count; ++e) {
+    for (int e = 0; e < config_.experts.count - config_.experts.nulls; ++e) {
       add(expert_gate_up(layer, e), config_.experts.bias);
       add(expert_down(layer, e), config_.experts.bias);
     }

@@ -3,7 +3,8 @@
 namespace troupe {
 
 wanted_tensor tensor_names::post_norm(int layer) const {
-  const auto* name = config_.norms == norm_place::both ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+  const auto* name = config_.norms_of(layer) == norm_place::both ? "pre_feedforward_layernorm"
+                                                                 : "post_attention_layernorm";
   return {prefix(layer) + name + ".weight", {hidden_}};
 }
 
@@ -19,9 +20,14 @@ std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
   const auto p = prefix(layer) + "self_attn.";
   if (config_.latent) {
     const auto& latent = config_.latent;
-    const auto down = as_size(latent.kv_rank + latent.rotated);
-    return {{p + (latent.q_rank > 0 ? "q_a_proj.weight" : "q_proj.weight"), {latent_queries(), hidden_}},
-            {p + "kv_a_proj_with_mqa.weight", {down, hidden_}}};
+    const auto down = as_size(latent.kv_rank + config_.latent_rotated_of(layer));
+    std::vector<wanted_tensor> result{
+      {p + (latent.q_rank > 0 ? "q_a_proj.weight" : "q_proj.weight"), {latent_queries(), hidden_}}};
+    if (config_.has_kv(layer))
+      result.push_back({p + "kv_a_proj_with_mqa.weight", {down, hidden_}});
+    if (config_.attention_gate)
+      result.push_back({p + "attn_gate.weight", {as_size(config_.heads) * as_size(latent.value), hidden_}});
+    return result;
   }
   const auto q = q_width(layer), kv = kv_width(layer), value = as_size(config_.value_dim_of(layer));
   if (!config_.has_kv(layer))
@@ -42,6 +48,22 @@ std::vector<wanted_tensor> tensor_names::o(int layer) const {
 std::size_t tensor_names::latent_queries() const {
   const auto& latent = config_.latent;
   return latent.q_rank > 0 ? as_size(latent.q_rank) : as_size(config_.heads) * as_size(latent.plain + latent.rotated);
+}
+
+namespace {
+
+std::vector<wanted_tensor> growth_of(const std::string& stem, int heads) {
+  return {{stem + "softmax_scaling.scale", {as_size(heads)}}, {stem + "softmax_scaling.bias", {as_size(heads)}}};
+}
+
+} // namespace
+
+std::vector<wanted_tensor> tensor_names::head_growth(int layer) const {
+  return growth_of(prefix(layer) + "self_attn.", config_.heads);
+}
+
+std::vector<wanted_tensor> tensor_names::index_growth(int layer) const {
+  return growth_of(prefix(layer) + "self_attn.indexer.", config_.indexer.heads);
 }
 
 std::vector<wanted_tensor> tensor_names::mlp(int layer, const std::string& stem, std::size_t ffn) const {
@@ -67,7 +89,8 @@ std::vector<wanted_tensor> tensor_names::activation(int layer) const {
 
 bool tensor_names::on_host(const std::string& name) {
   return name.ends_with(".e_score_correction_bias") || name.ends_with(".layer_scalar") ||
-    name.ends_with(".expert_scale") || name.find(".act_fn.") != name.npos;
+    name.ends_with(".expert_scale") || name.ends_with(".rotary_emb.alpha") ||
+    name.find(".softmax_scaling.") != name.npos || name.find(".act_fn.") != name.npos;
 }
 
 std::vector<wanted_tensor> tensor_names::mixture_norms(int layer) const {

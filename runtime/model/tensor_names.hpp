@@ -76,7 +76,7 @@ public:
   // From queries to the space of latents.
   wanted_tensor latent_key(int layer, int head) const {
     return {prefix(layer) + "self_attn.latent_key." + std::to_string(head) + ".weight",
-            {as_size(config_.latent.kv_rank), as_size(config_.latent.plain)}};
+            {as_size(config_.latent.kv_rank), as_size(config_.latent_plain_of(layer))}};
   }
   wanted_tensor latent_value(int layer, int head) const {
     return {prefix(layer) + "self_attn.latent_value." + std::to_string(head) + ".weight",
@@ -84,8 +84,10 @@ public:
   }
   // Its indexer: queries of the queries' latent; the key and its layer norm; weights of the heads.
   wanted_tensor index_q(int layer) const {
-    return {prefix(layer) + "self_attn.indexer.wq_b.weight",
-            {as_size(config_.indexer.heads) * as_size(config_.indexer.dim), as_size(config_.latent.q_rank)}};
+    const auto& indexer = config_.indexer;
+    return {
+      prefix(layer) + "self_attn.indexer.wq_b.weight",
+      {as_size(indexer.heads) * as_size(indexer.dim), indexer.reads_hidden ? hidden_ : as_size(config_.latent.q_rank)}};
   }
   wanted_tensor index_key(int layer) const {
     return {prefix(layer) + "self_attn.indexer.wk.weight", {as_size(config_.indexer.dim), hidden_}};
@@ -96,6 +98,13 @@ public:
   wanted_tensor index_weights(int layer) const {
     return {prefix(layer) + "self_attn.indexer.weights_proj.weight", {as_size(config_.indexer.heads), hidden_}};
   }
+  wanted_tensor index_query_norm(int layer) const { // layer norm of what queries are made of
+    return {prefix(layer) + "self_attn.indexer.q_input_norm.weight", {hidden_}};
+  }
+  wanted_tensor frequencies() const { return {"model.rotary_emb.alpha", {as_size(config_.latent.rotated) / 2}}; }
+  // Numbers of heads by which queries grow, [heads]: scale, bias; those of an indexer.
+  std::vector<wanted_tensor> head_growth(int layer) const;
+  std::vector<wanted_tensor> index_growth(int layer) const;
   std::vector<wanted_tensor> gate_up(int layer) const { return mlp(layer, "mlp.", as_size(config_.ffn_of(layer))); }
   std::vector<wanted_tensor> down(int layer) const {
     return {{prefix(layer) + "mlp.down_proj.weight", {hidden_, as_size(config_.ffn_of(layer))}}};

@@ -11,6 +11,7 @@ import shutil
 import sys
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 COMMON = dict(vocab_size=48, hidden_size=16, intermediate_size=24, num_hidden_layers=3, num_attention_heads=4,
@@ -20,6 +21,9 @@ DELTA = dict(head_dim=8, linear_key_head_dim=6, linear_value_head_dim=10, linear
              linear_num_value_heads=4, layer_types=["linear_attention", "full_attention", "linear_attention"])
 EXPERTS = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12)
 LENGTH = 40
+# What a layer of Mamba adds is small beside the residual else; transformers' own chunked and recurrent forms of the others
+# differ by 4e-4 else.
+SPREADS = {"mamba": 0.5, "falcon-mamba": 0.5, "olmo-hybrid-rotated": 0.2, "bailing-hybrid": 0.2}
 
 MODELS = {
     "qwen3-5-moe": ("qwen3_5_moe_text", dict(DELTA, **EXPERTS, shared_expert_intermediate_size=12)),
@@ -46,7 +50,34 @@ MODELS = {
         EXPERTS, num_key_value_heads=4, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=10,
         linear_head_dim=8, linear_num_heads=2, layer_types=["linear_attention", "full_attention", "linear_attention"],
         mlp_layer_types=["dense", "sparse", "sparse"], n_shared_experts=1)),
+    "mamba": ("mamba", dict(state_size=6, expand=3, time_step_rank=3, use_bias=True, tie_word_embeddings=False)),
+    "falcon-mamba": ("falcon_mamba", dict(state_size=8, hidden_size=20, mixer_rms_eps=1e-3, use_conv_bias=False)),
+    "jamba": ("jamba", dict(mamba_d_state=6, mamba_dt_rank=3, mamba_conv_bias=True, attn_layer_period=3,
+                            attn_layer_offset=1, num_experts=4, num_hidden_layers=4)),
+    "olmo-hybrid": ("olmo_hybrid", dict(DELTA, rope_parameters={"rope_type": "default", "rope_theta": None})),
+    "olmo-hybrid-rotated": ("olmo_hybrid", dict(
+        linear_num_key_heads=4, num_hidden_layers=4, rope_parameters={"rope_type": "default", "rope_theta": 5000.0})),
+    "bailing-hybrid": ("bailing_hybrid", dict(
+        EXPERTS, num_key_value_heads=4, head_dim=8, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=4,
+        v_head_dim=10, layer_types=["linear_attention", "full_attention", "linear_attention"],
+        mlp_layer_types=["dense", "sparse", "sparse"], n_shared_experts=1, n_group=2, topk_group=1,
+        routed_scaling_factor=1.5)),
 }
+
+
+def restore_convolutions(folder, whole):
+    """OLMo Hybrid's as published, one for each of q, k and v, or `whole`. transformers 5.24 writes three parts of a third."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    for stem in sorted(name[:-len("q_conv1d.weight")] for name in tensors if name.endswith("q_conv1d.weight")):
+        together = torch.cat([tensors.pop(f"{stem}{part}_conv1d.weight") for part in "qkv"])
+        if whole:
+            tensors[stem + "conv1d.weight"] = together
+            continue
+        sizes = [len(tensors[f"{stem}{part}_proj.weight"]) for part in "qkv"]
+        for part, rows in zip("qkv", together.split(sizes)):
+            tensors[f"{stem}{part}_conv1d.weight"] = rows.contiguous()
+    save_file(tensors, file, {"format": "pt"})
 
 
 def logits_of(model, ids):
@@ -64,11 +95,13 @@ def main(out, names):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **(COMMON | keys)))
         for key, weight in model.named_parameters():
             norm = "norm" in key and key.endswith("weight")
-            torch.nn.init.normal_(weight, mean=1.0 if norm else 0.0, std=0.3)
+            torch.nn.init.normal_(weight, mean=1.0 if norm else 0.0, std=SPREADS.get(name, 0.3))
         for key, buffer in model.named_buffers():
             if key.endswith(("e_score_correction_bias", "expert_bias")):
                 torch.nn.init.normal_(buffer, std=0.2)
         model.to(torch.float16 if number % 2 else torch.float32).save_pretrained(folder)
+        if kind == "olmo_hybrid":
+            restore_convolutions(folder, whole=name.endswith("rotated"))
         for file in folder.iterdir():
             file.chmod(0o644)
         (folder / "generation_config.json").unlink(missing_ok=True)

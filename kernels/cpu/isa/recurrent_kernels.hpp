@@ -132,8 +132,52 @@ inline void recur_head(const recur_op& op, float* state, const recurrent_row* ro
     recur_rows<1, Delta, ByChannel>(op, state, rows, count, v * lanes);
 }
 
+/// `Vecs` vectors of values, each of which has a time step of its own.
+template <int Vecs>
+inline void scan_columns(const recur_op& op, float* state, const recurrent_row& row, std::size_t first) {
+  const std::size_t dim = op.value_dim;
+  vec step[Vecs], learned[Vecs], read[Vecs];
+  for (int j = 0; j < Vecs; ++j) {
+    const std::size_t at = first + j * lanes, n = dim - at;
+    step[j] = load_some(row.decay + at, n);
+    learned[j] = load_some(row.value + at, n) * step[j];
+    read[j] = zero();
+  }
+  for (int k = 0; k < op.key_dim; ++k) {
+    float* s = state + k * op.stride + first;
+    const float* rates = op.rates + k * op.rates_stride + first;
+    const vec key = broadcast(row.key[k]);
+    const vec query = broadcast(row.query != nullptr ? row.query[k] : 0.0f);
+    for (int j = 0; j < Vecs; ++j) {
+      const vec decay = exp(load_some(rates + j * lanes, dim - first - j * lanes) * step[j]);
+      const vec now = fma(key, learned[j], load(s + j * lanes) * decay);
+      store(s + j * lanes, now);
+      read[j] = fma(now, query, read[j]);
+    }
+  }
+  if (row.out == nullptr)
+    return;
+  for (int j = 0; j < Vecs; ++j) {
+    const std::size_t at = first + j * lanes, n = dim - at;
+    store_some(row.out + at, fma(load_some(row.value + at, n), load_some(op.skips + at, n), read[j]), n);
+  }
+}
+
+void scan(const recur_op& op, float* state, const recurrent_row* rows, std::size_t count) {
+  const std::size_t vecs = op.stride / lanes;
+  std::size_t v = 0;
+  for (; v + 2 <= vecs; v += 2)
+    for (std::size_t r = 0; r < count; ++r)
+      scan_columns<2>(op, state, rows[r], v * lanes);
+  for (; v < vecs; ++v)
+    for (std::size_t r = 0; r < count; ++r)
+      scan_columns<1>(op, state, rows[r], v * lanes);
+}
+
 void recur(const recur_op& op, float* state, const recurrent_row* rows, std::size_t count) {
-  if (!op.delta)
+  if (op.rates != nullptr)
+    scan(op, state, rows, count);
+  else if (!op.delta)
     recur_head<false, false>(op, state, rows, count);
   else if (op.by_channel)
     recur_head<true, true>(op, state, rows, count);
@@ -175,6 +219,15 @@ inline void store_row(Out* to, const float* from, std::size_t n) {
     store_some(to + i, load_some(from + i, n - i), n - i);
 }
 
+/// log(1 + e^x)
+inline vec softplus(vec x) {
+  alignas(64) float each[lanes];
+  store(each, x);
+  for (float& v : each)
+    v = v > 20 ? v : __builtin_log1pf(__builtin_expf(v));
+  return load(each);
+}
+
 void gate(const gate_op& op, void* out, const void* x, const float* gate, float* room) {
   for (std::size_t i = 0; i < op.cols; i += lanes) {
     const std::size_t n = op.cols - i;
@@ -192,7 +245,7 @@ void gate(const gate_op& op, void* out, const void* x, const float* gate, float*
   const vec one = broadcast(1.0f);
   for (std::size_t i = 0; i < op.cols; i += lanes) {
     const vec g = load_some(gate + i, op.cols - i);
-    const vec open = op.sigmoid ? one / (one + exp(zero() - g)) : swish(g, g);
+    const vec open = op.sigmoid ? one / (one + exp(zero() - g)) : op.softplus ? softplus(g) : swish(g, g);
     store_some(room + i, load_some(room + i, op.cols - i) * open, op.cols - i);
   }
   if (op.norm_after)

@@ -66,11 +66,14 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
   same("how many positions there are", config.max_context >= made_of.max_context, true);
   same("whether tokens see what follows", std::tuple(config.encoder, config.token_types, config.embedding_norm),
        std::tuple(made_of.encoder, made_of.token_types, made_of.embedding_norm));
+  same("what gates of heads are", std::tuple(config.attention_gate, config.softplus_gate),
+       std::tuple(made_of.attention_gate, made_of.softplus_gate));
   same("what attention sees", config.chunks, made_of.chunks);
   same("how scores grow", config.growth, made_of.growth);
   same("which activation", config.act, made_of.act);
-  same("where norms are", std::tuple(config.norms, config.skips_first_norm, config.final_norm),
-       std::tuple(made_of.norms, made_of.skips_first_norm, made_of.final_norm));
+  same("where norms are",
+       std::tuple(config.norms, config.recurrence_normed_before, config.skips_first_norm, config.final_norm),
+       std::tuple(made_of.norms, made_of.recurrence_normed_before, made_of.skips_first_norm, made_of.final_norm));
   same(
     "which heads are normed",
     std::tuple(config.qk_norm, config.qk_norm_whole, config.qk_norm_behind, config.value_norm, config.qkv_clip),
@@ -102,10 +105,15 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
   same("how its layers recur",
        std::tuple(one.type, one.taps, one.conv_bias, one.projection_bias, one.heads, one.key_heads, one.key_dim,
                   one.value_dim, one.norm, one.norm_group, one.head_norm, one.rank, one.least_dt,
-                  one.most_dt > one.least_dt),
+                  one.most_dt > one.least_dt, one.most_learned, one.decay_bound, one.parts_norm, one.parts_norm_plain),
        std::tuple(other.type, other.taps, other.conv_bias, other.projection_bias, other.heads, other.key_heads,
                   other.key_dim, other.value_dim, other.norm, other.norm_group, other.head_norm, other.rank,
-                  other.least_dt, other.most_dt > other.least_dt));
+                  other.least_dt, other.most_dt > other.least_dt, other.most_learned, other.decay_bound,
+                  other.parts_norm, other.parts_norm_plain));
+  const auto epsilon = [](const model_config& c) {
+    return c.recurrent.norm_eps > 0 ? c.recurrent.norm_eps : c.norm_eps;
+  };
+  same("the epsilon of norms in its layers", made_of.recurrent && epsilon(config) != epsilon(made_of), false);
   if (gguf_architecture_of_family(made_of.family).is(gguf_architecture::scaled))
     return; // its multipliers are part of the weights
   const auto close = [](float a, float b) { return std::abs(a - b) <= 1e-6f * std::abs(b); };

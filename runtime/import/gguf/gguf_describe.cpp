@@ -175,7 +175,9 @@ private:
     for (const auto& size : families::recurrent_sizes())
       add(size.key, r.*size.value, size.is_of(r.type));
     const bool delta = r.type == recurrent_type::delta;
-    add("ssm.inner_size", r.inner(), delta || r.type == recurrent_type::ssd);
+    add("ssm.inner_size", r.inner(), delta || r.type == recurrent_type::ssd || r.type == recurrent_type::selective);
+    add("ssm.dt_b_c_rms", true, r.parts_norm_plain);
+    add("ssm.dt_b_c_rms_epsilon", r.norm_eps, r.parts_norm && r.norm_eps > 0); // a key of our own
     if (delta) {
       int interval = 1;
       while (interval < config_.layers && config_.parts_of(interval - 1).recurrence)

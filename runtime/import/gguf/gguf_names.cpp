@@ -31,6 +31,7 @@ enum condition : std::uint64_t {
   delta = 1ULL << 59U,         // of these kinds
   channels = 1ULL << 60U,
   ssd = 1ULL << 61U,
+  selective = 1ULL << 62U,
 };
 
 /// Names end with a dot where what is behind it stays. `#` counts matrices that files have as one tensor.
@@ -147,6 +148,14 @@ constexpr row layer_rows[] = {
   {"ssm_in.", "recurrent.gate_proj.", ssd, rows},
   {"ssm_in.", "recurrent.conv_proj.", ssd, rows},
   {"ssm_in.", "recurrent.rate_proj.", ssd, rows},
+  {"ssm_in.", "recurrent.conv_proj.", selective, rows},
+  {"ssm_in.", "recurrent.gate_proj.", selective, rows},
+  {"ssm_x.", "recurrent.parts.", selective},
+  {"ssm_dt.weight", "recurrent.rate_up.weight", selective},
+  {"ssm_dt_norm.", "recurrent.dt_norm.", selective},
+  {"ssm_b_norm.", "recurrent.b_norm.", selective},
+  {"ssm_c_norm.", "recurrent.c_norm.", selective},
+  {"ssm_d", "recurrent.skip", selective},
   {"ssm_ba.", "recurrent.beta_proj.", form::fused_rates, turns},
   {"ssm_ba.", "recurrent.rate_proj.", form::fused_rates, turns},
   {"ssm_alpha.", "recurrent.rate_proj.", delta},
@@ -236,6 +245,7 @@ gguf_names::gguf_names(const model_config& model) {
       layer |= recurrent |
         (model.recurrent.type == kind::delta             ? delta
            : model.recurrent.type == kind::channel_delta ? channels
+           : model.recurrent.type == kind::selective     ? selective
                                                          : ssd);
   }
 }

@@ -22,7 +22,7 @@ decoder_attention::decoder_attention(decoder_step& step, decoder_positions& posi
   }
   qkv_ = step.allocate(step.bytes.qkv);
   spread_ = step.allocate(step.bytes.spread);
-  if (step.bytes.ones > 0)
+  if (config.qk_norm_plain || config.value_norm)
     ones_ = backend_.upload(std::vector<float>(as_size(config.head_dim), 1.0f));
   if (config.attention_gate)
     gate_ = &dynamic_cast<kernels::recurrent_ops&>(backend_);
@@ -83,7 +83,8 @@ void decoder_attention::attend(int i, const tensor& normed, const tensor& attend
     for (std::size_t h = 0; h < heads; ++h)
       backend_.gather_rows(column_part(attended, h * value, value), column_part(wide, h * dim, value));
   if (config.attention_gate)
-    gate_->gate(attended, attended, column_part(all, q + 2 * kv, gates), {.sigmoid = true});
+    gate_->gate(attended, attended, column_part(all, q + 2 * kv, gates),
+                {.sigmoid = !config.softplus_gate, .softplus = config.softplus_gate});
 }
 
 void decoder_attention::spread_values(int i, const tensor& to, const tensor& product) {

@@ -1,6 +1,7 @@
 #include "runtime/model/decoder/decoder_indexer.hpp"
 
 #include "runtime/model/decoder/decoder_tensors.hpp"
+#include "runtime/model/rope.hpp"
 
 namespace troupe {
 
@@ -14,13 +15,18 @@ constexpr float index_eps = 1e-6f;
 
 } // namespace
 
-decoder_indexer::decoder_indexer(decoder_step& step)
+decoder_indexer::decoder_indexer(decoder_step& step, decoder_positions& positions)
   : step_(step),
     backend_(step.backend),
     sparse_(dynamic_cast<kernels::sparse_attention&>(step.backend)),
+    positions_(positions),
     rope_(upload_rotation(step.config().rope, step.config().indexer.dim, step.max_context(), step.backend)),
     rows_(step.allocate(step.bytes.index)),
-    weights_(step.allocate(step.bytes.index_weights)) {
+    weights_(step.allocate(step.bytes.index_weights)),
+    input_(step.allocate(step.bytes.index_input)) {
+  const auto& config = step.config();
+  if (!config.unrotated.empty())
+    unrotated_.rows = backend_.upload(unrotated_table(config.indexer.dim, step.max_context()));
   chosen_.reset(as_size(step.max_rows()), step.config().indexer.top);
 }
 
@@ -31,6 +37,17 @@ void decoder_indexer::read_queries(const tensor& in, const layer_weights& layer)
 void decoder_indexer::attend(const tensor& to, const tensor& qkv, const kernels::attention_scores& scores,
                              kernels::kv_cache& cache, int layer, const kernels::batch& who) {
   sparse_.attend_chosen(to, qkv, step_.config().heads, scores, chosen_, cache, layer, who);
+}
+
+void decoder_indexer::read_hidden(int i) {
+  const auto hidden = as_size(step_.config().hidden), rows = step_.rows();
+  const auto& w = *step_.layer(i).indexer;
+  auto* memory = static_cast<float*>(input_.get());
+  const tensor wide{memory, dtype::f32, rows, hidden, hidden};
+  const tensor narrow{memory + rows * hidden, step_.weights->compute, rows, hidden, hidden};
+  step_.normalise(wide, step_.residual(), step_.layer(i).input_norm);
+  backend_.layer_norm(narrow, wide, float_data(w.query_norm.weight), float_data(w.query_norm.bias), index_eps);
+  read_queries(narrow, step_.layer(i));
 }
 
 tensor decoder_indexer::all(std::size_t rows) const {
@@ -47,10 +64,15 @@ void decoder_indexer::choose(int i, const tensor& normed, kernels::kv_cache& cac
   const auto both = all(rows), key = column_part(both, heads * dim, dim),
              weights = buffer_rows(weights_, dtype::f32, rows, heads);
   const int layer = config.index_layer_of(i);
+  if (config.indexer.reads_hidden)
+    read_hidden(i);
+  if (config.head_growth)
+    positions_.grow_heads(column_part(both, 0, heads * dim), dim, w.growth.scale, w.growth.bias);
   backend_.linear(key, normed, *w.key);
   backend_.layer_norm(key, key, float_data(w.key_norm.weight), float_data(w.key_norm.bias), index_eps);
   backend_.linear(weights, normed, *w.head);
-  backend_.rope_write_kv(both, config.indexer.heads, {}, rope_.get(), cache, layer, who);
+  backend_.rope_write_kv(both, config.indexer.heads, {}, (config.is_unrotated(i) ? unrotated_ : rope_).get(), cache,
+                         layer, who);
   backend_.copy_tokens(cache, layer, who.common);
   chosen_.reset(rows, config.indexer.top);
   sparse_.choose_positions(chosen_, column_part(both, 0, heads * dim), weights, config.indexer.heads, cache, layer,

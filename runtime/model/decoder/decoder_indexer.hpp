@@ -14,7 +14,7 @@ namespace troupe {
 class decoder_indexer {
 public:
   /// Borrows the step.
-  decoder_indexer(decoder_step& step);
+  decoder_indexer(decoder_step& step, decoder_positions& positions);
 
   /// Makes the heads' queries of `in`, [rows, what the product reads].
   void read_queries(const kernels::tensor& in, const layer_weights& layer);
@@ -27,15 +27,19 @@ public:
               kernels::kv_cache& cache, int layer, const kernels::batch& who);
 
 private:
+  /// Queries of what the layer reads, normed.
+  void read_hidden(int i);
+
   /// f32 [rows, (heads + 1) * dim]: queries of its heads, then the key.
   kernels::tensor all(std::size_t rows) const;
 
   decoder_step& step_;
   kernels::backend& backend_;
   kernels::sparse_attention& sparse_;
-  rotation rope_;
-  kernels::buffer rows_, weights_;  // see activation_sizes
-  kernels::position_choice chosen_; // of the last layer with an indexer
+  decoder_positions& positions_;
+  rotation rope_, unrotated_;
+  kernels::buffer rows_, weights_, input_; // see activation_sizes
+  kernels::position_choice chosen_;        // of the last layer with an indexer
 };
 
 } // namespace troupe

@@ -1,5 +1,6 @@
 #include "runtime/model/decoder/decoder_latents.hpp"
 
+#include "kernels/recurrent.hpp"
 #include "runtime/model/decoder/decoder_tensors.hpp"
 
 namespace troupe {
@@ -8,9 +9,6 @@ namespace {
 
 using kernels::dtype;
 using kernels::tensor;
-
-/// The epsilon of the latents' norms, which no configuration changes.
-constexpr float latent_eps = 1e-6f;
 
 } // namespace
 
@@ -24,7 +22,7 @@ decoder_latents::decoder_latents(decoder_step& step, decoder_positions& position
     latents_(step.allocate(step.bytes.latents)),
     inputs_(step.allocate(step.bytes.latent_inputs)) {
   if (step.config().indexer)
-    indexer_ = std::make_unique<decoder_indexer>(step);
+    indexer_ = std::make_unique<decoder_indexer>(step, positions);
 }
 
 void decoder_latents::attend(int i, const tensor& normed, const tensor& attended, kernels::kv_cache& cache,
@@ -34,13 +32,16 @@ void decoder_latents::attend(int i, const tensor& normed, const tensor& attended
   const auto compute = step_.weights->compute;
   const auto rows = normed.rows, heads = as_size(config.heads), dim = as_size(config.head_dim),
              rank = as_size(config.latent.kv_rank), rotated = as_size(config.latent.rotated),
-             value = as_size(config.latent.value);
-  const auto qkv = buffer_rows(qkv_, dtype::f32, rows, (heads + 2) * dim);
-  make_latents(layer, normed);
+             value = as_size(config.latent.value), keys = config.has_kv(i) ? std::size_t{2} : 0;
+  const auto qkv = buffer_rows(qkv_, dtype::f32, rows, (heads + keys) * dim);
+  make_latents(i, normed);
   positions_.grow(i, column_part(qkv, 0, heads * dim));
+  if (config.head_growth)
+    positions_.grow_heads(column_part(qkv, 0, heads * dim), dim, layer.latent->growth.scale, layer.latent->growth.bias);
   const int own = config.cache_layer_of(i);
   backend_.rope_write_kv(qkv, config.heads, {}, positions_.rotation_of(i), cache, own, who);
-  backend_.copy_tokens(cache, own, who.common);
+  if (keys > 0)
+    backend_.copy_tokens(cache, own, who.common);
   kernels::attention_scores scores{config.attention_scale, 0, 0, nullptr, nullptr};
   scores.threshold = step_.weights->attention_threshold; // none with an indexer (check_sparsity)
   const auto over = step_.attended(rows, heads * dim);
@@ -60,48 +61,59 @@ void decoder_latents::attend(int i, const tensor& normed, const tensor& attended
     backend_.linear(column_part(values, h * value, value), column_part(inputs, h * rank, rank),
                     *layer.latent->value[h]);
   backend_.gather_rows(attended, values);
+  if (config.attention_gate) {
+    const auto down = buffer_rows(down_, dtype::f32, rows, layer.qkv->outputs);
+    dynamic_cast<kernels::recurrent_ops&>(backend_).gate(
+      attended, attended, column_part(down, down.cols - heads * value, heads * value), {.sigmoid = true});
+  }
 }
 
-void decoder_latents::make_latents(const layer_weights& layer, const tensor& normed) {
+void decoder_latents::make_latents(int i, const tensor& normed) {
   const auto& config = step_.config();
+  const auto& layer = step_.layer(i);
   const auto& latent = config.latent;
   const auto compute = step_.weights->compute;
   const auto& w = *layer.latent;
   const auto rows = normed.rows, heads = as_size(config.heads), rank = as_size(latent.kv_rank),
-             plain = as_size(latent.plain), rotated = as_size(latent.rotated), query = plain + rotated;
+             plain = as_size(config.latent_plain_of(i)), rotated = as_size(config.latent_rotated_of(i)),
+             query = plain + rotated, keys = config.has_kv(i) ? std::size_t{2} : 0;
   const auto down = buffer_rows(down_, dtype::f32, rows, layer.qkv->outputs);
-  const auto first = down.cols - rank - rotated; // the columns of the queries
-  const auto slots = buffer_rows(queries_, dtype::f32, rows, (heads + 2) * query);
-  const auto latents = buffer_rows(latents_, dtype::f32, rows, (heads + 2) * rank);
+  const auto gates = config.attention_gate ? heads * as_size(latent.value) : 0,
+             first = down.cols - gates - (keys > 0 ? rank + rotated : 0); // the columns of the queries
+  const auto slots = buffer_rows(queries_, dtype::f32, rows, (heads + keys) * query);
+  const auto latents = buffer_rows(latents_, dtype::f32, rows, (heads + keys) * rank);
   const auto inputs = buffer_rows(inputs_, compute, rows, heads * query);
   const auto queries = column_part(slots, 0, heads * query);
   backend_.linear(down, normed, *layer.qkv);
   if (w.q) {
     const auto own = buffer_rows(inputs_, compute, rows, first);
-    backend_.rms_norm(own, column_part(down, 0, first), float_data(w.q_norm), latent_eps);
+    backend_.rms_norm(own, column_part(down, 0, first), float_data(w.q_norm), latent.norm_eps);
     backend_.linear(queries, own, *w.q);
-    if (layer.indexer)
+    if (layer.indexer && !config.indexer.reads_hidden)
       indexer_->read_queries(own, layer);
   } else {
     backend_.gather_rows(queries, column_part(down, 0, first));
   }
-  backend_.gather_rows(column_part(slots, heads * query + plain, rotated), column_part(down, first + rank, rotated));
-  for (std::size_t slot = heads; slot < heads + 2; ++slot)
+  if (keys > 0 && rotated > 0)
+    backend_.gather_rows(column_part(slots, heads * query + plain, rotated), column_part(down, first + rank, rotated));
+  for (std::size_t slot = heads; slot < heads + keys; ++slot)
     backend_.rms_norm(column_part(latents, slot * rank, rank), column_part(down, first, rank), float_data(w.kv_norm),
-                      latent_eps);
+                      latent.norm_eps);
   backend_.gather_rows(inputs, queries);
   for (std::size_t h = 0; h < heads; ++h)
     backend_.linear(column_part(latents, h * rank, rank), column_part(inputs, h * query, plain), *w.key[h]);
 
   // Kernels rotate element i with i + head_dim / 2: both halves begin with one of the rotated dimensions' halves.
-  const auto all = rows * (heads + 2), half = (rank + rotated) / 2;
-  const auto to = buffer_rows(qkv_, dtype::f32, all, rank + rotated),
+  const auto all = rows * (heads + keys), turn = as_size(latent.rotated), half = (rank + turn) / 2;
+  const auto to = buffer_rows(qkv_, dtype::f32, all, rank + turn),
              turned = buffer_rows(queries_, dtype::f32, all, query),
              still = buffer_rows(latents_, dtype::f32, all, rank);
-  for (std::size_t i = 0; i < 2; ++i) {
-    backend_.gather_rows(column_part(to, i * half, rotated / 2),
-                         column_part(turned, plain + i * rotated / 2, rotated / 2));
-    backend_.gather_rows(column_part(to, i * half + rotated / 2, rank / 2), column_part(still, i * rank / 2, rank / 2));
+  for (std::size_t n = 0; n < 2; ++n) {
+    if (const auto part = column_part(to, n * half, turn / 2); rotated > 0)
+      backend_.gather_rows(part, column_part(turned, plain + n * turn / 2, turn / 2));
+    else
+      backend_.scale(part, 0);
+    backend_.gather_rows(column_part(to, n * half + turn / 2, rank / 2), column_part(still, n * rank / 2, rank / 2));
   }
 }
 

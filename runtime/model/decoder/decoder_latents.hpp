@@ -22,7 +22,7 @@ public:
 
 private:
   /// Fills `qkv_`: queries in the space of latents, the key and the value of each row.
-  void make_latents(const layer_weights& layer, const kernels::tensor& normed);
+  void make_latents(int i, const kernels::tensor& normed);
 
   decoder_step& step_;
   kernels::backend& backend_;

@@ -22,7 +22,8 @@ decoder_mlps::decoder_mlps(decoder_step& step)
     backend_(step.backend),
     router_(step.allocate(step.bytes.router)),
     weighed_(step.allocate(step.bytes.weighed)),
-    gates_(step.allocate(step.bytes.gates)) {
+    gates_(step.allocate(step.bytes.gates)),
+    shortcut_(step.allocate(step.bytes.shortcut)) {
   if (step.bytes.gates > 0)
     gaussian_ = &dynamic_cast<kernels::gaussian_gates&>(backend_);
 }
@@ -30,7 +31,11 @@ decoder_mlps::decoder_mlps(decoder_step& step)
 void decoder_mlps::add(int i, const tensor& normed) {
   const auto& config = step_.config();
   const auto& layer = step_.layer(i);
-  if (layer.mixture) {
+  const auto kept = buffer_rows(shortcut_, dtype::f32, config.experts.shortcut ? step_.rows() : 0,
+                                as_size(config.hidden));
+  if (layer.mixture && config.experts.shortcut) {
+    mix(kept, normed, layer);
+  } else if (layer.mixture) {
     const auto branch = step_.branch();
     mix(branch, normed, layer);
     return step_.add_changed(branch, layer.mlp_norm);
@@ -43,6 +48,8 @@ void decoder_mlps::add(int i, const tensor& normed) {
     step_.activate(i, ffn, normed);
   drop_smallest(ffn, step_.weights->sparsity.down, *layer.mlp.down);
   step_.add_branch(i, product_site::down, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
+  if (config.experts.shortcut && i > config.part().first && config.is_sparse(i - 1))
+    step_.add_changed(kept, {});
 }
 
 void decoder_mlps::drop_smallest(const tensor& in, float share, const kernels::matrix& w) {
@@ -84,7 +91,17 @@ void decoder_mlps::add_chosen(const tensor& to, const tensor& normed, const mixt
     up.push_back({mlp.gate_up.get(), float_data(mlp.gate_up_bias), rows});
     down.push_back({mlp.down.get(), float_data(mlp.down_bias), rows, weights});
   }
-  add_experts(to, normed, up, down, mixture.act, kernels::store::set);
+  if (up.empty())
+    backend_.scale(to, 0);
+  else
+    add_experts(to, normed, up, down, mixture.act, kernels::store::set);
+}
+
+void decoder_mlps::add_nulls(const tensor& to, std::span<const float> weights, const layer_weights& layer) {
+  const auto residual = step_.residual();
+  const auto read = buffer_rows(weighed_, dtype::f32, residual.rows, residual.cols);
+  step_.normalise(read, residual, layer.post_norm);
+  backend_.add_rows(to, read, 1, nullptr, weights.data());
 }
 
 void decoder_mlps::add_shared(const tensor& to, const tensor& normed, const mixture_weights& mixture,
@@ -110,11 +127,19 @@ void decoder_mlps::mix(const tensor& to, const tensor& normed, const layer_weigh
   const auto& mixture = *layer.mixture;
   if (experts.apart)
     return mix_apart(to, normed, mixture);
-  const auto chosen = route(normed, mixture);
+  auto chosen = route(normed, mixture);
+  std::vector<float> of_nulls(experts.nulls > 0 ? normed.rows : 0);
+  while (experts.nulls > 0 && !chosen.empty() && chosen.back().expert >= experts.count - experts.nulls) {
+    for (std::size_t r = 0; r < chosen.back().rows.size(); ++r)
+      of_nulls[as_size(chosen.back().rows[r])] += chosen.back().weights[r];
+    chosen.pop_back();
+  }
   if (experts.weigh_inputs)
     add_weighed(to, layer, chosen);
   else
     add_chosen(to, normed, mixture, chosen);
+  if (experts.nulls > 0)
+    add_nulls(to, of_nulls, layer);
   if (mixture.shared.down)
     add_shared(to, normed, mixture, kernels::store::add);
 }

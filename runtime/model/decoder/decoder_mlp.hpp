@@ -45,6 +45,9 @@ private:
   void add_shared(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture,
                   kernels::store how);
 
+  /// to += what experts that give what they read add. `weights`: of each row.
+  void add_nulls(const kernels::tensor& to, std::span<const float> weights, const layer_weights& layer);
+
   /// The chosen experts' part of `mix` where weights multiply inputs.
   void add_weighed(const kernels::tensor& to, const layer_weights& layer, std::span<const expert_rows> chosen);
 
@@ -54,8 +57,8 @@ private:
 
   decoder_step& step_;
   kernels::backend& backend_;
-  kernels::buffer router_, weighed_, gates_;    // see activation_sizes
-  kernels::gaussian_gates* gaussian_ = nullptr; // the backend's, if the model needs them
+  kernels::buffer router_, weighed_, gates_, shortcut_; // see activation_sizes
+  kernels::gaussian_gates* gaussian_ = nullptr;         // the backend's, if the model needs them
 };
 
 } // namespace troupe

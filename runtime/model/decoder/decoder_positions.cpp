@@ -36,6 +36,11 @@ decoder_positions::decoder_positions(const model_config& config, kernels::backen
 
 void decoder_positions::begin(const kernels::batch& who) {
   growth_.clear();
+  logarithms_.clear();
+  if (config_.head_growth)
+    for (const auto& s : who.sequences)
+      for (std::int32_t r = 0; r < s.rows; ++r)
+        logarithms_.push_back(std::log(static_cast<float>(s.first_position + r + 1)));
   if (config_.growth)
     for (const auto& s : who.sequences)
       for (std::int32_t r = 0; r < s.rows; ++r)
@@ -54,6 +59,17 @@ const float* decoder_positions::slopes() const { return float_data(slopes_); }
 void decoder_positions::grow(int layer, const kernels::tensor& queries) {
   if (config_.growth && (!config_.growth.unrotated || config_.is_unrotated(layer)))
     backend_.add_rows(queries, queries, 1, nullptr, growth_.data());
+}
+
+void decoder_positions::grow_heads(const kernels::tensor& queries, std::size_t dim, std::span<const float> scale,
+                                   std::span<const float> bias) {
+  std::vector<float> more(logarithms_.size());
+  for (std::size_t h = 0; h < scale.size(); ++h) {
+    for (std::size_t r = 0; r < more.size(); ++r)
+      more[r] = scale[h] * logarithms_[r] + bias[h] - 1;
+    const auto head = column_part(queries, h * dim, dim);
+    backend_.add_rows(head, head, 1, nullptr, more.data());
+  }
 }
 
 } // namespace troupe

@@ -34,12 +34,16 @@ public:
   /// Makes a step's queries grow with their positions, if the model asks for it.
   void grow(int layer, const kernels::tensor& queries);
 
+  /// The same by numbers of each head: `queries` are heads of `dim` columns.
+  void grow_heads(const kernels::tensor& queries, std::size_t dim, std::span<const float> scale,
+                  std::span<const float> bias);
+
 private:
   const model_config& config_;
   kernels::backend& backend_;
   rotation rope_, local_rope_, unrotated_;
   kernels::buffer slopes_;
-  std::vector<float> growth_; // of the step's queries, less 1; or empty
+  std::vector<float> growth_, logarithms_; // of the step's queries, less 1; or empty
 };
 
 } // namespace troupe

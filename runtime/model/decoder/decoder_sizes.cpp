@@ -15,14 +15,15 @@ bool needs_family_ops(const model_config& config) {
     config.residual_scale != 1 || config.logit_scale != 1 || config.logit_cap != 0 || config.experts.count > 0 ||
     !config.chunks.empty() || config.growth || config.encoder || config.qk_norm_behind || config.qk_norm_plain ||
     config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
-    !config.kv_layers.empty() || config.layer_inputs > 0 || config.layer_scales || config.embedding_norm ||
-    config.token_types > 0 || config.skips_first_norm || config.recurrent || config.attention_gate || config.altup ||
-    config.qkv_clip > 0 || config.value_dim > 0 || !config.mlp_limits.empty() || config.window_sinks;
+    !config.kv_layers.empty() || config.head_growth || config.layer_inputs > 0 || config.layer_scales ||
+    config.embedding_norm || config.token_types > 0 || config.skips_first_norm || config.recurrent ||
+    config.attention_gate || config.altup || config.qkv_clip > 0 || config.value_dim > 0 ||
+    !config.mlp_limits.empty() || config.window_sinks;
 }
 
 bool host_takes_part(const model_config& config) {
-  return config.experts.count > 0 || config.growth || config.positions == position_type::learned ||
-    config.token_types > 0 || config.altup;
+  return config.experts.count > 0 || config.growth || config.head_growth ||
+    config.positions == position_type::learned || config.token_types > 0 || config.altup;
 }
 
 namespace {
@@ -69,6 +70,10 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
   bytes.router = rows * as_size(experts.count) * sizeof(float);
   if (experts.weigh_inputs)
     bytes.weighed = rows * hidden * (sizeof(float) + as_size(experts.chosen) * (sizeof(float) + element));
+  if (experts.nulls > 0)
+    bytes.weighed = rows * hidden * sizeof(float);
+  if (experts.shortcut)
+    bytes.shortcut = rows * hidden * sizeof(float);
   if (experts.apart)
     bytes.weighed = rows * hidden * sizeof(float);
   if (const auto width = as_size(config.layer_inputs); width > 0)
@@ -80,7 +85,9 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     const auto heads = as_size(config.heads), rank = as_size(latent.kv_rank),
                query = as_size(latent.plain + latent.rotated), value = as_size(latent.value),
                q_rank = as_size(latent.q_rank);
-    bytes.latent_down = rows * ((q_rank > 0 ? q_rank : heads * query) + rank + as_size(latent.rotated)) * sizeof(float);
+    const auto gates = config.attention_gate ? heads * value : 0;
+    bytes.latent_down = rows * ((q_rank > 0 ? q_rank : heads * query) + rank + as_size(latent.rotated) + gates) *
+      sizeof(float);
     bytes.latent_queries = rows * (heads + 2) * query * sizeof(float);
     bytes.latents = rows * std::max((heads + 2) * rank, heads * value) * sizeof(float);
     bytes.latent_inputs = rows * std::max({q_rank, heads * query, heads * rank}) * element;
@@ -88,7 +95,10 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
   }
   if (config.indexer) {
     const auto heads = as_size(config.indexer.heads), dim = as_size(config.indexer.dim);
-    bytes.rope += (rope_border(config.rope, max_context) > 0 ? 2 : 1) * as_size(max_context) * dim * sizeof(float);
+    const auto tables = (rope_border(config.rope, max_context) > 0 ? 2 : 1) + (config.unrotated.empty() ? 0 : 1);
+    bytes.rope += as_size(tables) * as_size(max_context) * dim * sizeof(float);
+    if (config.indexer.reads_hidden)
+      bytes.index_input = rows * hidden * (sizeof(float) + element);
     bytes.index = rows * (heads + 1) * dim * sizeof(float);
     bytes.index_weights = rows * heads * sizeof(float);
     bytes.chosen = rows * as_size(config.indexer.top) * sizeof(std::int32_t);
@@ -113,9 +123,12 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     bytes.convolved = rows * as_size(recurrent_channels(config)) * sizeof(float);
     bytes.recurred = rows * as_size(r.inner()) * sizeof(float);
     if (r.rank > 0) {
-      bytes.recurrent_rates = rows * as_size(r.heads * r.key_dim + r.inner()) * sizeof(float);
+      const auto made = r.type == recurrent_type::selective ? r.rank + 2 * r.key_dim : r.heads * r.key_dim;
+      bytes.recurrent_rates = rows * as_size(made + r.inner()) * sizeof(float);
       bytes.recurrent_low = rows * as_size(r.rank) * element;
     }
+    if (r.parts_norm_plain)
+      bytes.ones += as_size(std::max(r.rank, r.key_dim)) * sizeof(float);
     bytes.attended = std::max(bytes.attended, rows * as_size(recurrent_inner(config)) * element);
   }
   return bytes;

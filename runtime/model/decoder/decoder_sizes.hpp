@@ -23,7 +23,7 @@ struct activation_sizes {
     0;                    // of experts whose inputs are weighed: [max_rows, hidden] in f32, then for each expert that a
                           // row chooses [max_rows, hidden] in f32 and in the compute type
   std::size_t inputs = 0; // layer inputs: [max_rows, layers * layer_inputs] twice, f32
-  std::size_t ones = 0;   // norms of heads that have no weights: [head_dim], f32
+  std::size_t ones = 0;   // norms of heads, or of parts, that have no weights: [head_dim], f32
 
   // Latent attention. Of the heads + 2 slots of a row, the first are those of queries, then that of the key, then that
   // of the value.
@@ -45,17 +45,23 @@ struct activation_sizes {
   std::size_t laurel_low = 0;  // the same in the compute type
   std::size_t gates = 0;       // [max_rows, 2 ffn], f32
 
+  std::size_t index_input =
+    0;                      // [max_rows, hidden], f32, and in the compute type: what an indexer's queries are made of
+  std::size_t shortcut = 0; // [max_rows, hidden], f32: what experts give beside MLPs, until the next layer has ended
+
   // Recurrent layers.
-  std::size_t recurrent_in = 0;    // [max_rows, what the first product gives], f32
-  std::size_t convolved = 0;       // [max_rows, channels], f32
-  std::size_t recurred = 0;        // [max_rows, inner], f32
-  std::size_t recurrent_rates = 0; // [max_rows, heads * key_dim and inner], f32: channel_delta
-  std::size_t recurrent_low = 0;   // [max_rows, rank], compute type: channel_delta
+  std::size_t recurrent_in = 0; // [max_rows, what the first product gives], f32
+  std::size_t convolved = 0;    // [max_rows, channels], f32
+  std::size_t recurred = 0;     // [max_rows, inner], f32
+  std::size_t recurrent_rates =
+    0; // [max_rows, heads * key_dim and inner], f32: channel_delta; parts and inner: selective
+  std::size_t recurrent_low = 0; // [max_rows, rank], compute type: channel_delta, selective
 
   std::size_t total() const {
-    return rope + residual + normed + qkv + attended + spread + ffn + branch + router + weighed + inputs + ones +
-      latent_down + latent_queries + latents + latent_inputs + index + index_weights + chosen + 2 * streams + routed +
-      laurel + laurel_down + laurel_low + gates + recurrent_in + convolved + recurred + recurrent_rates + recurrent_low;
+    return rope + shortcut + index_input + residual + normed + qkv + attended + spread + ffn + branch + router +
+      weighed + inputs + ones + latent_down + latent_queries + latents + latent_inputs + index + index_weights +
+      chosen + 2 * streams + routed + laurel + laurel_down + laurel_low + gates + recurrent_in + convolved + recurred +
+      recurrent_rates + recurrent_low;
   }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);

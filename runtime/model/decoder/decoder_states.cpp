@@ -3,6 +3,8 @@
 #include "runtime/model/decoder/decoder_tensors.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 namespace {
@@ -30,6 +32,7 @@ kernels::recurrence recurrence_of(const recurrent_config& config, const recurren
   using enum kernels::recurrence_type;
   const auto type = config.type == recurrent_type::delta ? delta
     : config.type == recurrent_type::channel_delta       ? channel_delta
+    : config.type == recurrent_type::selective           ? selective
                                                          : ssd;
   return {.type = type,
           .heads = config.heads,
@@ -39,6 +42,8 @@ kernels::recurrence recurrence_of(const recurrent_config& config, const recurren
           .decay = float_data(weights.decay),
           .dt_bias = float_data(weights.dt_bias),
           .skip = float_data(weights.skip),
+          .most_learned = config.most_learned,
+          .decay_bound = config.decay_bound,
           .least_dt = config.least_dt,
           .most_dt = config.most_dt,
           .in_turns = config.in_turns};
@@ -54,7 +59,10 @@ decoder_states::decoder_states(decoder_step& step)
     convolved_(step.allocate(step.bytes.convolved)),
     recurred_(step.allocate(step.bytes.recurred)),
     rates_(step.allocate(step.bytes.recurrent_rates)),
-    low_(step.allocate(step.bytes.recurrent_low)) {}
+    low_(step.allocate(step.bytes.recurrent_low)) {
+  if (const auto& r = step.config().recurrent; r.parts_norm_plain)
+    ones_ = backend_.upload(std::vector<float>(as_size(std::max(r.rank, r.key_dim)), 1.0f));
+}
 
 void decoder_states::begin(const kernels::batch& who) {
   const auto& config = step_.config();
@@ -110,7 +118,21 @@ void decoder_states::add(int i, const tensor& normed) {
   }
   const auto recurred = buffer_rows(recurred_, dtype::f32, rows, inner);
   tensor gate, x, rates, betas;
-  if (r.type == recurrent_type::channel_delta) {
+  if (r.type == recurrent_type::selective) {
+    x = parts.next(channels);
+    gate = parts.next(inner);
+    recurrence_.convolve(convolved, x, convolution, *states_, own);
+    select(i, convolved, rates, betas);
+    recurrence_.recur(recurred, convolved, rates, betas, recurrence_of(r, w), *states_, own);
+    recurrence_.gate(mixed, recurred, gate, {});
+    return step_.add_branch(i, product_site::o, mixed, *w.out, w.out_bias, norm, r.out_scale);
+  }
+  if (r.type == recurrent_type::channel_delta && r.rank == 0) {
+    x = parts.next(channels);
+    betas = parts.next(heads);
+    rates = parts.next(heads * as_size(r.key_dim));
+    gate = parts.next(inner);
+  } else if (r.type == recurrent_type::channel_delta) {
     const auto rank = as_size(r.rank), all_rates = heads * as_size(r.key_dim);
     x = parts.next(channels);
     betas = parts.next(heads);
@@ -147,10 +169,41 @@ void decoder_states::add(int i, const tensor& normed) {
   recurrence_.gate(mixed, recurred, gate,
                    {.norm = r.norm,
                     .weight = float_data(w.norm),
-                    .eps = config.norm_eps,
+                    .eps = r.norm_eps > 0 ? r.norm_eps : config.norm_eps,
                     .group = as_size(r.norm_group),
                     .sigmoid = r.sigmoid_gate});
   step_.add_branch(i, product_site::o, mixed, *w.out, w.out_bias, norm, r.out_scale);
+}
+
+void decoder_states::select(int i, const tensor& convolved, tensor& rates, tensor& both) {
+  const auto& r = step_.config().recurrent;
+  const auto& w = *step_.layer(i).recurrent;
+  const auto rows = convolved.rows, rank = as_size(r.rank), dim = as_size(r.key_dim), inner = as_size(r.inner());
+  const auto in = step_.attended(rows, inner);
+  backend_.gather_rows(in, convolved);
+  const auto all = buffer_rows(rates_, dtype::f32, rows, rank + 2 * dim + inner);
+  const auto low = buffer_rows(low_, step_.weights->compute, rows, rank);
+  column_parts parts(all);
+  const auto made = parts.next(rank + 2 * dim);
+  rates = parts.next(inner);
+  backend_.linear(made, in, *w.parts);
+  column_parts of_made(made);
+  const auto steps = of_made.next(rank);
+  both = of_made.next(2 * dim);
+  if (r.parts_norm) {
+    const auto normalise = [&](const tensor& to, const tensor& from, const kernels::buffer& weight) {
+      backend_.rms_norm(to, from, float_data(weight ? weight : ones_),
+                        r.norm_eps > 0 ? r.norm_eps : step_.config().norm_eps);
+    };
+    column_parts of_both(both);
+    const auto keys = of_both.next(dim), queries = of_both.next(dim);
+    normalise(low, steps, w.dt_norm);
+    normalise(keys, keys, w.b_norm);
+    normalise(queries, queries, w.c_norm);
+  } else {
+    backend_.gather_rows(low, steps);
+  }
+  backend_.linear(rates, low, *w.rate_up);
 }
 
 } // namespace troupe

@@ -24,10 +24,14 @@ public:
   void end();
 
 private:
+  /// What a row of Mamba 1 makes of what it has convolved: `rates` [rows, inner] and `both`, [B | C].
+  void select(int i, const kernels::tensor& convolved, kernels::tensor& rates, kernels::tensor& both);
+
   decoder_step& step_;
   kernels::backend& backend_;
   kernels::recurrent_ops& recurrence_;
   kernels::buffer in_, convolved_, recurred_, rates_, low_; // see activation_sizes
+  kernels::buffer ones_;                                    // weights of norms without; or null
   std::unique_ptr<kernels::state_cache> own_states_;        // of batches that bring none
   kernels::state_cache* states_ = nullptr;                  // the step's
   bool ends_ = false;                                       // no other decoder began them, or goes on with them

@@ -51,7 +51,7 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
       estimate.weights += w.shape[0] * sizeof(float) *
         (config.recurrent.head_norm && w.name.ends_with(".recurrent.norm.weight") ? as_size(config.recurrent.heads)
                                                                                   : 1);
-    else if (w.name.ends_with("conv.weight"))
+    else if (w.name.ends_with("conv.weight") || w.name.ends_with(".recurrent.decay"))
       estimate.weights += w.shape[0] * w.shape[1] * sizeof(float);
   for (const auto& group : packed_groups(config, precision))
     estimate.packed += packed_bytes(tensors, group, precision, backend);

@@ -56,7 +56,7 @@ weight_work common_work(const model_weights& weights) {
     }
     if (layer.recurrent) {
       const auto& r = *layer.recurrent;
-      for (const auto* m : {r.in.get(), r.rate_up.get(), r.gate_up.get(), r.out.get()})
+      for (const auto* m : {r.in.get(), r.rate_up.get(), r.gate_up.get(), r.parts.get(), r.out.get()})
         if (m != nullptr)
           work += work_of(*m);
     }
@@ -66,11 +66,10 @@ weight_work common_work(const model_weights& weights) {
     if (layer.altup)
       for (const auto* m : {layer.altup->router.get(), layer.altup->laurel_down.get(), layer.altup->laurel_up.get()})
         work += work_of(*m);
-    if (!layer.mixture) {
-      if (layer.mlp.down)
-        work += work_of(weights, layer.mlp);
+    if (layer.mlp.down)
+      work += work_of(weights, layer.mlp);
+    if (!layer.mixture)
       continue;
-    }
     work += work_of(*layer.mixture->router);
     if (layer.mixture->shared.down)
       work += work_of(weights, layer.mixture->shared);
@@ -100,9 +99,10 @@ std::size_t weight_bytes_read(const model_weights& weights, int rows) {
   const auto common = common_work(weights).bytes;
   if (experts.count == 0 || rows == 0)
     return common;
-  const double missed = std::pow(1 - double(experts.chosen) / experts.count, rows);
+  const double missed = std::pow(1 - double(experts.chosen) / experts.count, rows); // nulls are chosen, too
   return common +
-    static_cast<std::size_t>(std::llround(experts.count * (1 - missed) * double(work_per_expert(weights).bytes)));
+    static_cast<std::size_t>(
+           std::llround((experts.count - experts.nulls) * (1 - missed) * double(work_per_expert(weights).bytes)));
 }
 
 std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int context) {
@@ -141,7 +141,8 @@ double prefill_operations(const model_config& config, int tokens) {
     const auto& r = config.recurrent;
     multiply_adds += tokens * recurring *
       (hidden * (rows + recurrent_inner(config)) + 3.0 * r.inner() * r.key_dim + r.taps * recurrent_channels(config) +
-       double(r.rank) * (r.inner() + r.heads * r.key_dim));
+       (r.type == recurrent_type::selective ? double(r.inner()) * (2.0 * r.rank + 2.0 * r.key_dim)
+                                            : double(r.rank) * (r.inner() + r.heads * r.key_dim)));
   }
   if (const auto& latent = config.latent; latent) {
     const double heads = config.heads, query = latent.plain + latent.rotated;
@@ -162,7 +163,9 @@ double prefill_operations(const model_config& config, int tokens) {
     if (config.indexes(i)) {
       const double index = double(config.indexer.heads) * config.indexer.dim;
       multiply_adds += index * seen_by_all(tokens, 0) +
-        tokens * (index * config.latent.q_rank + hidden * (config.indexer.dim + config.indexer.heads));
+        tokens *
+          (index * (config.indexer.reads_hidden ? config.hidden : config.latent.q_rank) +
+           hidden * (config.indexer.dim + config.indexer.heads));
     }
   }
   return 2 * multiply_adds;

@@ -47,6 +47,13 @@ private:
       to_.positions = table(names_.positions(), to_.positions_memory);
     if (part.embeds && config.token_types > 0)
       to_.token_types = table(names_.token_types(), to_.token_types_memory);
+    if (config.learned_frequencies) {
+      std::vector<float> alphas;
+      append(alphas, names_.frequencies());
+      report(names_.frequencies());
+      for (const float alpha : alphas)
+        to_.config.rope.divisors.push_back(std::exp(-alpha));
+    }
     if (part.embeds && config.embedding_norm)
       to_.embedding_norm = norm(names_.embedding_norm(), config.embedding_norm_plain);
     if (config.layer_inputs > 0) {
@@ -79,13 +86,14 @@ private:
   void load_layer(int i, layer_weights& layer) {
     const auto& config = to_.config;
     const auto parts = config.parts_of(i);
-    if (config.norms == norm_place::before || config.norms == norm_place::both) {
+    const auto norms = config.norms_of(i);
+    if (norms == norm_place::before || norms == norm_place::both) {
       if (parts.mixes() && (i > 0 || !config.skips_first_norm))
         layer.input_norm = norm(names_.input_norm(i));
       if (parts.mlp && !config.shared_norm)
         layer.post_norm = norm(names_.post_norm(i));
     }
-    if (config.norms != norm_place::before)
+    if (norms != norm_place::before)
       layer.attention_norm = norm(names_.attention_norm(i));
     if (config.norms_mlp(i))
       layer.mlp_norm = norm(names_.mlp_norm(i));
@@ -107,7 +115,7 @@ private:
       return;
     if (config.is_sparse(i))
       layer.mixture = load_mixture(i);
-    else
+    if (!config.is_sparse(i) || config.experts.shortcut)
       layer.mlp = mlp(groups_.gate_up(i), groups_.down(i), config.mlp_bias);
   }
 
@@ -136,10 +144,14 @@ private:
     auto layer = std::make_unique<recurrent_weights>();
     layer->in = matrix(groups_.recurrent_in(i));
     layer->out = matrix(groups_.recurrent_out(i));
-    if (config.type == recurrent_type::channel_delta) {
+    if (tensors.has_rate_up())
       layer->rate_up = matrix(groups_.recurrent_rate(i));
-      layer->gate_up = matrix(groups_.recurrent_gate(i));
+    if (config.type == recurrent_type::selective) {
+      layer->parts = matrix(groups_.recurrent_parts(i));
+      load_part_norms(tensors, *layer);
     }
+    if (tensors.has_gate_up())
+      layer->gate_up = matrix(groups_.recurrent_gate(i));
     layer->convolution = load_convolution(tensors);
     if (config.conv_bias)
       layer->bias = vector(tensors.convolution_bias());
@@ -149,7 +161,7 @@ private:
       layer->decay = load_decay(tensors.decay());
       layer->dt_bias = vector({tensors.dt_bias()});
     }
-    if (config.type == recurrent_type::ssd)
+    if (tensors.has_skip())
       layer->skip = vector({tensors.skip()});
     if (config.norm != kernels::gate_norm::none)
       layer->norm = vector(std::vector<wanted_tensor>(config.head_norm ? as_size(config.heads) : 1, tensors.norm()));
@@ -166,13 +178,21 @@ private:
   }
 
   kernels::buffer load_decay(const wanted_tensor& w) {
+    const auto& r = to_.config.recurrent;
     std::vector<float> values;
-    append(values, w);
+    append(values, {w.name, {w.shape.size() > 1 ? w.shape[0] * w.shape[1] : w.shape[0]}});
     report(w);
-    if (to_.config.recurrent.log_decay)
+    if (r.log_decay)
       for (float& v : values)
         v = -std::exp(v);
-    return upload(values);
+    return upload(w.shape.size() > 1 ? tap_major(values, w.shape[0], w.shape[1]) : values);
+  }
+
+  void load_part_norms(const recurrent_tensors& tensors, recurrent_weights& layer) {
+    const auto stored = tensors.part_norms();
+    kernels::buffer* to[] = {&layer.dt_norm, &layer.b_norm, &layer.c_norm};
+    for (std::size_t i = 0; i < stored.size(); ++i)
+      *to[i] = vector({stored[i]});
   }
 
   std::unique_ptr<const altup_weights> load_altup(int i) {
@@ -190,7 +210,10 @@ private:
 
   std::unique_ptr<const latent_weights> load_latent(int i) {
     auto latent = std::make_unique<latent_weights>();
-    latent->kv_norm = vector({names_.latent_kv_norm(i)});
+    if (to_.config.has_kv(i))
+      latent->kv_norm = vector({names_.latent_kv_norm(i)});
+    if (to_.config.head_growth)
+      latent->growth = growth(names_.head_growth(i));
     if (to_.config.latent.q_rank > 0) {
       latent->q_norm = vector({names_.latent_q_norm(i)});
       latent->q = matrix(groups_.latent_q(i));
@@ -202,12 +225,24 @@ private:
     return latent;
   }
 
+  growth_weights growth(const std::vector<wanted_tensor>& stored) {
+    growth_weights result;
+    append(result.scale, stored[0]);
+    append(result.bias, stored[1]);
+    std::ranges::for_each(stored, [&](const wanted_tensor& w) { report(w); });
+    return result;
+  }
+
   std::unique_ptr<const index_weights> load_indexer(int i) {
     auto indexer = std::make_unique<index_weights>();
     indexer->q = matrix(groups_.index_q(i));
     indexer->key = matrix(groups_.index_key(i));
     indexer->key_norm = {vector({names_.index_norm(i)}), vector({tensor_names::bias(names_.index_norm(i))})};
     indexer->head = matrix(groups_.index_weights(i));
+    if (const auto norm = names_.index_query_norm(i); to_.config.indexer.reads_hidden)
+      indexer->query_norm = {vector({norm}), vector({tensor_names::bias(norm)})};
+    if (to_.config.head_growth)
+      indexer->growth = growth(names_.index_growth(i));
     return indexer;
   }
 
@@ -222,7 +257,7 @@ private:
       append(mixture->correction, names_.router_correction(i));
       report(names_.router_correction(i));
     }
-    for (int e = 0; e < experts.count; ++e)
+    for (int e = 0; e < experts.count - experts.nulls; ++e)
       mixture->experts.push_back(mlp(groups_.expert_gate_up(i, e), groups_.expert_down(i, e), experts.bias));
     if (experts.shared_ffn > 0)
       mixture->shared = mlp(groups_.shared_gate_up(i), groups_.shared_down(i), false);
@@ -320,6 +355,9 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
   const bool has_recurrence = dynamic_cast<const kernels::recurrent_ops*>(&backend) != nullptr;
   if (config.recurrent && !has_recurrence)
     refuse("recurrent layers, which CPUs and NVIDIA GPUs compute");
+  if (config.recurrent.type == recurrent_type::selective &&
+      !dynamic_cast<const kernels::recurrent_ops&>(backend).scans())
+    refuse("Mamba 1, which only CPUs compute so far");
   if (config.attention_gate && !has_recurrence)
     refuse("gates of heads, which CPUs and NVIDIA GPUs compute");
   if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
@@ -338,6 +376,11 @@ std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, con
     throw failure(errc::unsupported,
                   "models of the family `" + config.family +
                     "` cannot be divided by layers: later ones read what earlier ones keep");
+  if (config.experts.shortcut && config.part().first > 0 && config.is_sparse(config.part().first - 1))
+    throw failure(errc::unsupported,
+                  "models of the family `" + config.family + "` cannot be divided ahead of layer " +
+                    std::to_string(config.part().first) +
+                    ", behind which what experts of the layer before give is added");
   if (config.indexer && !config.indexes(config.part().first))
     throw failure(errc::unsupported,
                   "models of the family `" + config.family + "` cannot be divided ahead of layer " +

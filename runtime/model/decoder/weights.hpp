@@ -46,9 +46,15 @@ struct mixture_weights {
   std::vector<float> scales;             // [experts], of weights, in host memory
 };
 
+/// Numbers of each head by which queries grow, in host memory; or empty.
+struct growth_weights {
+  std::vector<float> scale, bias;
+};
+
 /// Latent attention, behind the products that make the latents.
 struct latent_weights {
-  kernels::buffer q_norm, kv_norm;                                // [q_rank] or null, [kv_rank]
+  kernels::buffer q_norm, kv_norm; // [q_rank] or null, [kv_rank] or null
+  growth_weights growth;
   std::unique_ptr<const kernels::matrix> q;                       // [heads * (plain + rotated), q_rank], or null
   std::vector<std::unique_ptr<const kernels::matrix>> key, value; // of each head: [kv_rank, plain], [value, kv_rank]
 };
@@ -59,18 +65,22 @@ struct index_weights {
   std::unique_ptr<const kernels::matrix> key;  // [dim, hidden]
   norm_weights key_norm;                       // layer norm, [dim]
   std::unique_ptr<const kernels::matrix> head; // [heads, hidden], the heads' weights
+  norm_weights query_norm;                     // layer norm of what queries are made of, [hidden]; or null
+  growth_weights growth;
 };
 
 /// A recurrent layer's mixer.
 struct recurrent_weights {
   std::unique_ptr<const kernels::matrix> in;               // see recurrent_tensors
   std::unique_ptr<const kernels::matrix> rate_up, gate_up; // or null
+  std::unique_ptr<const kernels::matrix> parts;            // or null
   std::unique_ptr<const kernels::matrix> out;
-  kernels::buffer convolution;          // [taps][channels]
-  kernels::buffer bias;                 // [channels], or null
-  kernels::buffer in_bias, out_bias;    // or null
-  kernels::buffer decay, dt_bias, skip; // or null
-  kernels::buffer norm;                 // [inner], or null
+  kernels::buffer convolution;             // [taps][channels]
+  kernels::buffer bias;                    // [channels], or null
+  kernels::buffer in_bias, out_bias;       // or null
+  kernels::buffer decay, dt_bias, skip;    // or null
+  kernels::buffer norm;                    // [inner], or null
+  kernels::buffer dt_norm, b_norm, c_norm; // [rank], [key_dim] twice; or null
 };
 
 /// Alternating updates, and the product of low rank beside attention.

@@ -233,12 +233,13 @@ using enum recurrent_type;
 
 constexpr recurrent_size sizes[] = {
   {"shortconv.l_cache", &recurrence::taps, max_taps, of({short_convolution})},
-  {"ssm.conv_kernel", &recurrence::taps, max_taps, of({delta, channel_delta, ssd})},
+  {"ssm.conv_kernel", &recurrence::taps, max_taps, of({delta, channel_delta, ssd, selective})},
   {"kda.head_dim", &recurrence::key_dim, max_state_dim, of({channel_delta})},
-  {"ssm.state_size", &recurrence::key_dim, max_state_dim, of({delta, ssd})},
+  {"ssm.state_size", &recurrence::key_dim, max_state_dim, of({delta, ssd, selective})},
   {"ssm.group_count", &recurrence::key_heads, max_heads, of({delta})},
   {"ssm.group_count", &recurrence::key_heads, max_heads, of({ssd}), 1},
   {"ssm.time_step_rank", &recurrence::heads, max_heads, of({delta, ssd})},
+  {"ssm.time_step_rank", &recurrence::rank, max_ffn, of({selective})},
 };
 
 } // namespace
@@ -254,6 +255,8 @@ void describe_recurrence(const architecture_keys& keys, model_config& model, rec
                                      : keys.size(size.key, size.most);
   if (type == delta || type == ssd)
     r.value_dim = keys.size("ssm.inner_size", max_ffn) / r.heads;
+  if (type == selective)
+    divide_values(r, keys.size("ssm.inner_size", max_ffn));
   r.log_decay = false;
 }
 

@@ -53,6 +53,16 @@ void set_layer_parts(const reader& config, model_config& model, const char* key,
   }
 }
 
+void divide_values(recurrent_config& recurrent, int inner) {
+  constexpr int most = 128, lanes = 16; // rows of a state are multiples of 16 floats
+  int best = 1;
+  for (int dim = 2; dim <= std::min(inner, most); ++dim)
+    if (inner % dim == 0 && (dim % lanes == 0 || best % lanes != 0))
+      best = dim;
+  recurrent.value_dim = best;
+  recurrent.heads = inner / best;
+}
+
 void read_time_steps(const reader& config, model_config& model) {
   if (!config.has("time_step_limit"))
     return;

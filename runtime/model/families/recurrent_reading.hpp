@@ -36,6 +36,9 @@ struct mamba_keys {
 /// Mamba 2, normed behind its gate by groups.
 void read_mamba(const reader& config, model_config& model, const mamba_keys& keys = {});
 
+/// Divides the values of Mamba 1 into equal heads, which threads share.
+void divide_values(recurrent_config& recurrent, int inner);
+
 /// `time_step_limit`, where it is there.
 void read_time_steps(const reader& config, model_config& model);
 

@@ -130,13 +130,13 @@ observing_backend::names matrices_of(const model_weights& weights) {
       add(layer.recurrent->in, recurrent.in());
       add(layer.recurrent->rate_up, {recurrent.rate_up()});
       add(layer.recurrent->gate_up, {recurrent.gate_up()});
+      add(layer.recurrent->parts, {recurrent.parts()});
       add(layer.recurrent->out, {recurrent.out()});
     }
-    if (!layer.mixture) {
-      add(layer.mlp.gate_up, names.gate_up(i));
-      add(layer.mlp.down, names.down(i));
+    add(layer.mlp.gate_up, names.gate_up(i));
+    add(layer.mlp.down, names.down(i));
+    if (!layer.mixture)
       continue;
-    }
     const auto& mixture = *layer.mixture;
     add(mixture.router, {names.router(i)});
     for (std::size_t e = 0; e < mixture.experts.size(); ++e) {

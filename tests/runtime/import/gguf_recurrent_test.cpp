@@ -32,9 +32,10 @@ TEST_CASE("GGUF: recurrent families written as f32 give the logits of the checkp
   kernels::thread_pool pool(1);
   for (const std::string model :
        {"families/granite-hybrid", "families/lfm2", "families/nemotron-h", "families/qwen3-5", "families/qwen3-next",
-        "tiny_families/bamba", "tiny_families/falcon-h1", "tiny_families/granite-hybrid-dense",
-        "tiny_families/kimi-linear", "tiny_families/lfm2-adjusted", "tiny_families/lfm2-moe", "tiny_families/mamba2",
-        "tiny_families/nemotron-h-moe", "tiny_families/qwen3-5-moe", "tiny_mtp/qwen3-next"}) {
+        "tiny_families/bamba", "tiny_families/falcon-h1", "tiny_families/falcon-mamba",
+        "tiny_families/granite-hybrid-dense", "tiny_families/jamba", "tiny_families/mamba", "tiny_families/kimi-linear",
+        "tiny_families/lfm2-adjusted", "tiny_families/lfm2-moe", "tiny_families/mamba2", "tiny_families/nemotron-h-moe",
+        "tiny_families/qwen3-5-moe", "tiny_mtp/qwen3-next"}) {
     CAPTURE(model);
     const temp_folder folder;
     const auto from = copied_with_tokenizer(model, folder.path()), file = (folder.path() / "m.gguf").string();

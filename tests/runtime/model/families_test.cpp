@@ -9,11 +9,12 @@ using namespace troupe::test;
 namespace {
 
 const std::vector<std::string> family_models{
-  "afmoe",    "bloom",        "cohere2-moe",   "nanochat",      "exaone-moe",    "glm4-moe-lite", "hy-v3",
-  "mellum",   "deepseek-v32", "mimo-v2-flash", "step3p7",       "glm-moe-dsa",   "minicpm3",      "muse-glimmer",
-  "olmoe",    "youtu",        "cohere2",       "exaone4",       "gemma2",        "gemma3",        "gemma4",
-  "glm4-moe", "gpt-neox",     "gpt-oss",       "gpt2",          "granite",       "llama4",        "mixtral",
-  "olmo2",    "opt",          "phi3",          "phi3-longrope", "phi4-longrope", "qwen3-moe",     "smollm3"};
+  "afmoe",    "bloom",        "cohere2-moe",    "nanochat",      "exaone-moe", "glm4-moe-lite",
+  "hy-v3",    "mellum",       "deepseek-v32",   "mimo-v2-flash", "step3p7",    "glm-moe-dsa",
+  "minicpm3", "muse-glimmer", "mistral-large4", "olmoe",         "youtu",      "cohere2",
+  "exaone4",  "gemma2",       "gemma3",         "gemma4",        "glm4-moe",   "gpt-neox",
+  "gpt-oss",  "gpt2",         "granite",        "llama4",        "mixtral",    "olmo2",
+  "opt",      "phi3",         "phi3-longrope",  "phi4-longrope", "qwen3-moe",  "smollm3"};
 
 /// Random, of a few kB (make_family_models.py).
 const std::vector<std::string> tiny_family_models{
@@ -26,7 +27,7 @@ const std::vector<std::string> tiny_family_models{
   "ministral3", "mistral4", "seed-oss", "smallthinker", "smallthinker-softmax",
   // Of late 2026, and older ones that were left out.
   "gpt-bigcode", "gpt-bigcode-heads", "gptj", "granite-swa", "internlm3", "mpt", "olmoe", "phimoe", "solar-open",
-  "axk1",
+  "axk1", "laguna", "laguna-elements", "longcat-flash",
   // The texts of multimodal models.
   "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
@@ -120,6 +121,12 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
   CHECK(failure_of([&] { load_weights(*later.tensors, later.config, *cpu, dtype::f32); }) ==
         "models of the family `glm_moe_dsa` cannot be divided ahead of layer 1, which takes the choice of positions of "
         "the layer before");
+  auto halves = open("tiny_families/longcat-flash");
+  halves.config.span = layer_span{1, 4, false, true};
+  CHECK(
+    failure_of([&] { load_weights(*halves.tensors, halves.config, *cpu, dtype::f32); }) ==
+    "models of the family `longcat_flash` cannot be divided ahead of layer 1, behind which what experts of the layer "
+    "before give is added");
   CHECK(failure_of([&] {
           precision few(dtype::f32);
           few.attention_threshold = 0.1f;
@@ -188,7 +195,7 @@ TEST_CASE("Families: memory estimates are what loading takes, also of experts an
        {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3",
         "families/gemma4", "families/llama4", "families/nanochat", "families/deepseek-v32", "families/mimo-v2-flash",
         "families/step3p7", "tiny_families/apertus", "tiny_encoders/bert", "tiny_encoders/modernbert",
-        "tiny_families/gemma3n"})
+        "tiny_families/gemma3n", "tiny_families/longcat-flash", "families/mistral-large4"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);
@@ -206,7 +213,7 @@ TEST_CASE("Families: logits do not depend on the schedule") {
       check_schedules("families/" + model, targets().back(), compute, random);
   for (const precision as :
        {precision(dtype::f32), precision(dtype::bf16), precision{dtype::bf16, kernels::quantization::int8}})
-    for (const std::string model : {"gemma3n", "smallthinker"})
+    for (const std::string model : {"gemma3n", "laguna", "longcat-flash", "smallthinker"})
       check_schedules("tiny_families/" + model, targets().back(), as, random);
 }
 

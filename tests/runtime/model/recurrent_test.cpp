@@ -1,5 +1,6 @@
 // Models with recurrent layers against transformers, and their states under random schedules.
 #include "runtime/model/decoder/memory_estimate.hpp"
+#include "runtime/model/measuring/forwarding_backend.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
@@ -14,8 +15,9 @@ const std::vector<std::string> recurrent_models{"granite-hybrid", "lfm2",    "lf
 
 /// Random, of a few kB (make_recurrent_models.py).
 const std::vector<std::string> tiny_recurrent_models{
-  "bamba",         "falcon-h1", "falcon-h1-normed", "granite-hybrid-dense", "kimi-linear",
-  "lfm2-adjusted", "lfm2-moe",  "mamba2",           "nemotron-h-moe",       "qwen3-5-moe"};
+  "bailing-hybrid", "bamba",       "falcon-h1",           "falcon-h1-normed", "falcon-mamba", "granite-hybrid-dense",
+  "jamba",          "kimi-linear", "lfm2-adjusted",       "lfm2-moe",         "mamba",        "mamba2",
+  "nemotron-h-moe", "olmo-hybrid", "olmo-hybrid-rotated", "qwen3-5-moe"};
 
 std::vector<std::string> all_recurrent_models() {
   std::vector<std::string> all;
@@ -86,7 +88,46 @@ private:
   std::unique_ptr<kernels::state_cache> states_;
 };
 
+/// A backend with recurrent layers, but without Mamba 1.
+class without_scans final : public forwarding_backend {
+public:
+  using forwarding_backend::forwarding_backend;
+  bool scans() const override { return false; }
+};
+
 } // namespace
+
+TEST_CASE("Recurrent: models with Mamba 1 are refused by name on a backend that lacks it") {
+  const auto cpu = kernels::make_cpu_backend({.threads = 1});
+  without_scans backend(*cpu);
+  for (const std::string model : {"mamba", "falcon-mamba", "jamba"}) {
+    const auto source = open("tiny_families/" + model);
+    CHECK(failure_of([&] { load_weights(*source.tensors, source.config, backend, dtype::f32); }) ==
+          "models of the family `" + source.config.family + "` need Mamba 1, which only CPUs compute so far; this is " +
+            cpu->description());
+  }
+  const auto other = open("tiny_families/mamba2");
+  CHECK(load_weights(*other.tensors, other.config, backend, dtype::f32) != nullptr);
+}
+
+TEST_CASE("Recurrent: what OLMo Hybrid's and Mamba 1's layers add is part of the result") {
+  const auto with = [&](const std::string& model, const std::function<void(model_config&)>& change) {
+    auto source = open("tiny_families/" + model);
+    std::vector<token_id> ids(30);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      ids[i] = static_cast<token_id>(2 + i % 40);
+    change(source.config);
+    engine e(source, targets().back(), 1, dtype::f32);
+    return e.step({{ids, 0, first_blocks(ids.size())}}).back();
+  };
+  const auto changes = [&](const std::string& model, const std::function<void(model_config&)>& change) {
+    return largest_difference(with(model, change), with(model, [](model_config&) {})) > 1e-2;
+  };
+  CHECK(changes("olmo-hybrid", [](model_config& c) { c.recurrent.most_learned = 1; }));
+  CHECK(changes("olmo-hybrid", [](model_config& c) { c.unrotated.clear(); }));
+  CHECK(changes("jamba", [](model_config& c) { c.recurrent.norm_eps = 0.5f; }));
+  CHECK(changes("falcon-mamba", [](model_config& c) { c.recurrent.parts_norm = false; }));
+}
 
 TEST_CASE("Recurrent: logits, greedy tokens and log-probabilities are transformers', in f32 on every target") {
   for (const auto& model : recurrent_models)

@@ -45,6 +45,8 @@ struct gate_kernel {
 
   TROUPE_DEVICE float open(std::size_t row, std::size_t c) const {
     const float gate = p.gate[row * p.gate_stride + c];
+    if (p.how.softplus)
+      return gate > 20 ? gate : simt::log1p(simt::exp(gate));
     return (p.how.sigmoid ? 1 : gate) / (1 + simt::exp(-gate));
   }
 };

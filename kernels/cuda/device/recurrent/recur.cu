@@ -276,6 +276,10 @@ struct recur_kernel {
     }
   }
 
+  TROUPE_DEVICE float exponent(float decay, float given) const {
+    return p.how.decay_bound < 0 ? p.how.decay_bound * sigmoid(-decay * given) : decay * softplus(given);
+  }
+
   /// How much a row decays and learns, by a warp.
   TROUPE_DEVICE void prepare_decay(std::size_t input_row, int row, float* to_log) const {
     const std::size_t head = simt::block_y();
@@ -283,7 +287,7 @@ struct recur_kernel {
     if constexpr (by_channel)
       for (int k = static_cast<int>(simt::lane()); k < plan.dim; k += static_cast<int>(warp_lanes)) {
         const auto at = head * static_cast<std::size_t>(p.how.key_dim) + static_cast<std::size_t>(k);
-        const float decay = k < p.how.key_dim ? simt::exp(p.how.decay[head] * softplus(rates[at] + p.how.dt_bias[at]))
+        const float decay = k < p.how.key_dim ? simt::exp(exponent(p.how.decay[head], rates[at] + p.how.dt_bias[at]))
                                               : 0;
         decays()[row * plan.dim + k] = decay;
         if (to_log != nullptr && k < p.how.key_dim)
@@ -293,7 +297,7 @@ struct recur_kernel {
       return;
     float learn = 0, decay = 1;
     if constexpr (is_delta)
-      learn = sigmoid(p.betas[input_row * p.betas_stride + head]);
+      learn = simt::mul(p.how.most_learned, sigmoid(p.betas[input_row * p.betas_stride + head]));
     if constexpr (!by_channel) {
       float dt = softplus(rates[head] + p.how.dt_bias[head]);
       if constexpr (!is_delta) {
@@ -357,6 +361,7 @@ void recur(const stream& on, const recur_params& params) {
     case recurrence_type::delta: return launch_recur<recurrence_type::delta>(on, params);
     case recurrence_type::channel_delta: return launch_recur<recurrence_type::channel_delta>(on, params);
     case recurrence_type::ssd: return launch_recur<recurrence_type::ssd>(on, params);
+    case recurrence_type::selective: // which backends that do not scan are never asked for
     case recurrence_type::none: return;
   }
 }
