@@ -273,6 +273,8 @@ void engine_house::end_call(std::size_t model) {
 
 std::shared_ptr<const void> engine_house::watch(std::string_view name, step_sink sink) {
   const lock held(mutex);
+  if (!is_plural && !name.empty())
+    find_or_refuse(name);
   if (!is_plural)
     return residents.front().running ? residents.front().running->watch(std::move(sink)) : nullptr;
   watcher made;

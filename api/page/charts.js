@@ -1,4 +1,5 @@
-// Drawing on canvas, in the colours of the style sheet and at the screen's own resolution.
+// Drawing on canvas, in the colours of the style sheet and at the screen's own resolution; and bars of shares.
+import { h } from './dom.js';
 
 /** @type {Map<string, string>} */
 const colours = new Map();
@@ -105,4 +106,18 @@ export function lineChart(canvas, what) {
     });
     pen.stroke();
   }
+}
+
+/**
+ * A bar of what a time is made of.
+ * @param {readonly { shade: string, share: number, text: string }[]} parts `share` of the whole
+ */
+export function shareBar(parts) {
+  return h('span', { class: 'spent-bar', role: 'img', 'aria-label': parts.map(({ text }) => text).join(', ') },
+    ...parts.map(({ shade, share, text }) => {
+      const made = h('i', { title: text });
+      made.style.background = `var(--${shade})`;
+      made.style.flexGrow = String(share);
+      return made;
+    }));
 }

@@ -2,7 +2,8 @@
 // times a second. It watches only while it is shown.
 import { button, h, save } from './dom.js';
 import { request } from './link.js';
-import { begin, colour, exact, roundUp, short } from './charts.js';
+import { models } from './models.js';
+import { begin, colour, exact, roundUp, shareBar, short } from './charts.js';
 import { causes, laneKey, ledger, ledgerOf, mostSteps, parts, rates, rowsOf, sequencesOf, traceOf } from './steps.js';
 
 /** @typedef {import('./steps.js').Step} Step */
@@ -38,6 +39,11 @@ const actors = h('tbody'), times = h('tbody');
 const slider = h('input', { type: 'range', min: '0', max: '0', value: '0', 'aria-label': 'Step', disabled: true });
 const freezeButton = button('Freeze', () => freeze(!frozen), { class: 'main', id: 'freeze' });
 const note = h('span', { class: 'dim' });
+let watched = new URLSearchParams(location.search).get('model') ?? ''; // '': the first model that is loaded
+const chooser = h('select', { 'aria-label': 'Model whose engine is shown', id: 'engine-model', hidden: true, onchange: () => {
+  watched = chooser.value;
+  watchAnew();
+} });
 
 /** What is shown, for tests. */
 export const state = () => ({ steps, latest });
@@ -45,12 +51,39 @@ export const state = () => ({ steps, latest });
 /** @param {HTMLElement} view @param {boolean} visible */
 export function showEngine(view, visible) {
   if (!view.firstChild && visible) build(view);
+  if (visible) offerModels();
   shown = visible && !document.hidden;
   if (shown && !watching) watch();
   if (!shown && watching) {
     watching.stop();
     watching = null;
   }
+}
+
+/** Of several models, those whose engine may be shown. */
+export function offerModels() {
+  const names = models().map((one) => one.id);
+  const all = names.length && watched && !names.includes(watched) ? [...names, watched] : names;
+  chooser.hidden = all.length < 2;
+  if ([...chooser.options].slice(1).map((one) => one.value).join('\n') === all.join('\n')) return;
+  chooser.replaceChildren(h('option', { value: '' }, 'the first that is loaded'), ...all.map((name) => h('option', { value: name }, name)));
+  chooser.value = watched;
+}
+
+/** Another engine: nothing that was shown is its own. */
+function watchAnew() {
+  watching?.stop();
+  watching = null;
+  if (frozen) freeze(false);
+  steps = [];
+  latest = before = null;
+  flashes.clear();
+  ledgerDrawn = 0;
+  note.textContent = '';
+  for (const box of [numbers, actors, times]) box.replaceChildren();
+  for (const one of Object.values(canvases)) begin(one, 20);
+  detail.textContent = watched ? `${watched} has not been seen yet: is it loaded?` : '';
+  if (shown) watch();
 }
 
 document.addEventListener('visibilitychange', () => {
@@ -79,7 +112,7 @@ function build(view) {
     move(by);
   });
   view.append(h('div', { class: 'board' },
-    h('div', { class: 'tools' }, freezeButton,
+    h('div', { class: 'tools' }, chooser, freezeButton,
       button('‹', () => move(-1), { 'aria-label': 'The step before' }), slider,
       button('›', () => move(1), { 'aria-label': 'The step after' }),
       button('Save as a trace', () => save('troupe-trace.json', traceOf(steps)), { title: 'For ui.perfetto.dev' }), note),
@@ -90,7 +123,7 @@ function build(view) {
       canvases.lanes, legend(ledger.map(([, shade, text]) => [shade, text])),
       h('details', { id: 'ledger', ontoggle: () => { ledgerDrawn = 0; draw(); } }, h('summary', {}, 'Where their time went'),
         h('div', { class: 'table' }, h('table', {}, h('caption', { class: 'dim' }, 'In ms, of the steps that are kept here'),
-          h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'request'), ...ledger.map(([, , text]) =>
+          h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'request'), h('th', { scope: 'col', class: 'share' }, 'shares'), ...ledger.map(([, , text]) =>
             h('th', { class: 'num', scope: 'col' }, text)), h('th', { class: 'num', scope: 'col' }, 'in all'))), times)))),
     h('section', { class: 'card half' }, h('h2', {}, 'KV blocks'), canvases.blocks,
       legend([['c-free', 'free'], ['c-cached', 'cached'], ['c-disk', 'cached, and on disk'], ['c-used', 'in use'],
@@ -101,7 +134,9 @@ function build(view) {
 }
 
 function watch() {
-  watching = request({ type: 'watch', interval_ms: 200 }, (frame) => {
+  const model = watched;
+  watching = request({ type: 'watch', interval_ms: 200, ...(model && { model }) }, (frame) => {
+    if (model !== watched) return; // the last frames of the one before
     if (frame.type === 'watch') take(/** @type {any} */ (frame));
     if (frame.type === 'error') {
       note.textContent = frame.error.message;
@@ -310,7 +345,11 @@ function drawLedger(visible) {
     const own = /** @type {Map<string, number>} */ (all.get(one.key));
     const sum = [...own.values()].reduce((a, b) => a + b, 0);
     const cells = [...ledger.map(([name]) => own.get(name) || 0), sum];
-    return h('tr', {}, h('th', { scope: 'row' }, one.name), ...cells.map((ms) => h('td', { class: 'num' }, ms ? short(Math.round(10 * ms) / 10) : '–')));
+    const bar = shareBar(ledger.filter(([name]) => own.get(name)).map(([name, shade, text]) => {
+      const ms = own.get(name) || 0;
+      return { shade, share: ms / sum, text: `${text} ${short(Math.round(10 * ms) / 10)} ms` };
+    }));
+    return h('tr', {}, h('th', { scope: 'row' }, one.name), h('td', {}, bar), ...cells.map((ms) => h('td', { class: 'num' }, ms ? short(Math.round(10 * ms) / 10) : '–')));
   }));
 }
 

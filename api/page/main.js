@@ -2,7 +2,7 @@
 import { byId, button, dialog, h } from './dom.js';
 import { onKeyNeeded } from './link.js';
 import { refreshModels, startChat } from './chat.js';
-import { showEngine } from './engine.js';
+import { offerModels, showEngine } from './engine.js';
 import { showFigures } from './figures.js';
 import { showMemory } from './memory.js';
 import { recall, remember } from './store.js';
@@ -69,8 +69,9 @@ async function watchMemory() {
   if (byId('view-engine').hidden || box.dataset.several === 'false') return;
   try {
     const now = await showMemory(box);
-    if (loaded !== undefined && now !== loaded) refreshModels();
+    if (loaded !== undefined && now !== loaded) await refreshModels();
     loaded = now;
+    offerModels();
   } catch {
     return; // the server's state tells why
   }

@@ -1,4 +1,5 @@
 // Shows one turn of a conversation. What its buttons do is the chat's (chat.js).
+import { shareBar } from './charts.js';
 import { button, copy, focusKey, h, setChildren } from './dom.js';
 import { showMarkdown } from './markdown.js';
 import { spentParts } from './steps.js';
@@ -179,13 +180,7 @@ function spentView(turn) {
     made.style.background = `var(--${name})`;
     return made;
   };
-  const bar = h('span', { class: 'spent-bar', role: 'img', 'aria-label': parts.map(([name, , text]) => told(name, text)).join(', ') },
-    ...parts.map(([name, colour, text]) => {
-      const made = shade(colour);
-      made.style.flexGrow = String(spent[name] / whole);
-      made.title = told(name, text);
-      return made;
-    }));
+  const bar = shareBar(parts.map(([name, colour, text]) => ({ shade: colour, share: spent[name] / whole, text: told(name, text) })));
   const view = h('details', { class: 'spent' }, h('summary', { title: 'Where the time went' }, bar),
     h('div', { class: 'legend' }, ...parts.map(([name, colour, text]) => h('span', {}, shade(colour), told(name, text))),
       h('span', {}, `in all ${whole.toFixed(1)} ms`)));

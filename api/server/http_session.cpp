@@ -12,6 +12,7 @@
 #include "api/server/resumable_stream.hpp"
 #include "api/server/step_trace.hpp"
 #include "api/server/websocket_session.hpp"
+#include "runtime/support/text/percent_encoding.hpp"
 
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -586,8 +587,10 @@ asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kin
   upgrade_ = std::make_unique<upgrade_request>(
     upgrade_request{std::make_unique<const request_head>(parser.release()), link_->record().id(),
                     context_.client_of(caller_, link_->bytes()), link_->record().from()});
-  websocket_ = kind.to_responses ? make_responses_socket(context_, std::move(link_->bytes()))
-                                 : make_websocket_session(context_, std::move(link_->bytes()));
+  websocket_ = kind.to_responses
+    ? make_responses_socket(context_, std::move(link_->bytes()))
+    : make_websocket_session(context_, std::move(link_->bytes()),
+                             percent_decoded(query_parameter(query, "model").value_or("")));
   if (draining_ || context_.draining)
     websocket_->drain();
   co_return false;

@@ -1,6 +1,8 @@
 #include "api/server/step_trace.hpp"
 
+#include "api/http/query.hpp"
 #include "api/server/wire/watch_frames.hpp"
+#include "runtime/support/text/percent_encoding.hpp"
 
 #include <boost/asio/redirect_error.hpp>
 
@@ -20,10 +22,8 @@ constexpr std::size_t most_at_once = 128 << 10; // bytes of records: of text, so
 constexpr auto pause_for_more = std::chrono::milliseconds(100);
 
 int seconds_of(std::string_view query) {
-  constexpr std::string_view name = "?seconds=";
-  if (query.empty())
-    return 1;
-  const auto value = query.starts_with(name) ? query.substr(name.size()) : std::string_view();
+  const auto given = query_parameter(query, "seconds");
+  const auto value = given || query.empty() || query_parameter(query, "model") ? given.value_or("1") : "";
   int seconds = 0;
   for (const auto c : value.substr(0, 3))
     seconds = c >= '0' && c <= '9' && seconds >= 0 ? 10 * seconds + (c - '0') : -1;
@@ -46,7 +46,8 @@ std::variant<watching, reply> begin(server_context& context, const request_scope
     w.end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds_of(query));
     w.place = context.place_to_watch(scope.client());
     w.steps = std::make_shared<step_ring>(most_traced_steps);
-    w.by_engine = context.engine.watch([steps = w.steps](const step_ring::record_ptr& one) { steps->add(one); });
+    w.by_engine = context.engine.watch_model(percent_decoded(query_parameter(query, "model").value_or("")),
+                                             [steps = w.steps](const step_ring::record_ptr& one) { steps->add(one); });
     if (!w.by_engine)
       throw failure(errc::unsupported, "this server's steps leave no records");
     return w;

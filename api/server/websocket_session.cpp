@@ -24,8 +24,8 @@ namespace {
 
 class websocket_session : public socket_session {
 public:
-  websocket_session(server_context& context, byte_stream bytes)
-    : socket_session(context, std::move(bytes)), watch_timer_(strand_) {}
+  websocket_session(server_context& context, byte_stream bytes, std::string watched)
+    : socket_session(context, std::move(bytes)), watched_(std::move(watched)), watch_timer_(strand_) {}
 
 private:
   struct running {
@@ -59,6 +59,7 @@ private:
   /// it.
   struct watching {
     std::string id;
+    std::string model; // empty: the first
     std::chrono::milliseconds interval{};
     std::shared_ptr<step_ring> steps;
     std::shared_ptr<const void> by_engine; // records are made as long as this lives
@@ -92,6 +93,7 @@ private:
   void cancel(const std::string& id);
   void forget(std::uint64_t key, const std::string& id);
 
+  const std::string watched_; // model
   asio::steady_timer watch_timer_;
   std::map<std::string, running> ids_;
   std::map<std::uint64_t, submitted> by_key_;
@@ -316,9 +318,14 @@ void websocket_session::watch(const client_frame& frame) {
     if (watch_)
       throw failure(errc::bad_request, "this connection watches already", "type");
     const auto place = context_.place_to_watch(client_);
-    watching made{frame.id, watch_interval(frame), std::make_shared<step_ring>(most_watched_steps), nullptr, place};
-    made.by_engine = context_.engine.watch(
-      [steps = made.steps](const step_ring::record_ptr& record) { steps->add(record); });
+    watching made{frame.id,
+                  watched_model(frame).value_or(watched_),
+                  watch_interval(frame),
+                  std::make_shared<step_ring>(most_watched_steps),
+                  nullptr,
+                  place};
+    made.by_engine = context_.engine.watch_model(
+      made.model, [steps = made.steps](const step_ring::record_ptr& record) { steps->add(record); });
     if (!made.by_engine)
       throw failure(errc::unsupported, "this server's steps leave no records", "type");
     watch_ = std::make_shared<const watching>(std::move(made));
@@ -332,7 +339,7 @@ void websocket_session::watch(const client_frame& frame) {
 asio::awaitable<void> websocket_session::watch_steps(std::shared_ptr<const watching> what) {
   // Named, for GCC 12 destroys what a temporary lambda of a co_await owns twice.
   const auto make = [&engine = context_.engine, what] {
-    const auto now = engine.look();
+    const auto now = engine.look_at(what->model);
     return watch_frame(what->id, what->steps->take(), now);
   };
   const auto goes_on = [&] { return watch_ == what && !gone_ && !cut_; };
@@ -422,8 +429,9 @@ void websocket_session::after_writing() {
 
 } // namespace
 
-std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes) {
-  return std::make_shared<websocket_session>(context, std::move(bytes));
+std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes,
+                                                           std::string watched) {
+  return std::make_shared<websocket_session>(context, std::move(bytes), std::move(watched));
 }
 
 } // namespace troupe

@@ -37,6 +37,8 @@ public:
                                     request_record::origin from) = 0;
 };
 
-std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes);
+/// `watched`: the model of whose engine a watch tells that names none.
+std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes,
+                                                           std::string watched);
 
 } // namespace troupe

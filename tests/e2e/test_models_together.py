@@ -361,5 +361,17 @@ def test_the_page_shows_all_models_chats_with_the_chosen_one_and_loads_none_by_i
         it.page.wait_for_function("() => document.querySelectorAll('#memory .memory-model').length === 2")
         shown = it.page.locator("#memory").inner_text()
         assert "chat" in shown and "KV cache" in shown and "unloaded" in shown
+        steps = lambda: it.page.evaluate("async () => (await import('/page/engine.js')).state().steps.length")
+        complete(server, "chat")
+        wait_until(steps, "steps of the first model that is loaded")
+        it.page.locator("#ledger summary").click()
+        it.page.wait_for_selector("#ledger .spent-bar i")
+        it.page.locator("#engine-model").select_option("other")
+        assert steps() == 0 and values_of(server)["other"] == "unloaded"
+        complete(server, "other")
+        complete(server, "chat")  # whose steps are not shown
+        wait_until(steps, "steps of the other model")
+        rows = it.page.evaluate("async () => (await import('/page/engine.js')).state().steps.map((s) => s.step)")
+        assert rows[0] <= 2  # it had made none
     finally:
         it.end()

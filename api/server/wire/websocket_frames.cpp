@@ -90,6 +90,11 @@ std::chrono::milliseconds watch_interval(const client_frame& frame) {
     field_reader(frame.body->root()).integer("interval_ms", least, most).value_or(usual));
 }
 
+std::optional<std::string> watched_model(const client_frame& frame) {
+  const auto given = field_reader(frame.body->root()).text("model");
+  return given ? std::optional(std::string(*given)) : std::nullopt;
+}
+
 std::string watch_done_frame(std::string_view id) { return start_of("done", id).str(); }
 
 generation_request parse_frame_body(const client_frame& frame, const served_model& model, const std::stop_token& stop) {

@@ -37,6 +37,8 @@ generation_request parse_frame_body(const client_frame& frame, const served_mode
 
 /// How often a watcher wants frames. Throws failure.
 std::chrono::milliseconds watch_interval(const client_frame& frame);
+/// Of whose engine, if it says so. Throws failure.
+std::optional<std::string> watched_model(const client_frame& frame);
 
 /// {"type":"done",…} of a watch that was cancelled.
 std::string watch_done_frame(std::string_view id);

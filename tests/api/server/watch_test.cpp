@@ -137,6 +137,28 @@ TEST_CASE("A watcher gets frames of steps beside its requests, until it cancels"
   request->done();
 }
 
+TEST_CASE("A watch is of the model that its frame names, else its connection, else the first") {
+  live_server live;
+  const auto looks_at = [&](const std::string& query, std::string_view named) {
+    ws_client client(live.port(), {}, 0, query);
+    client.say(R"({"type":"watch","id":"w")" + std::string(named) + "}");
+    return client.hear();
+  };
+  constexpr auto first = R"("number":0)", of_name = R"("number":7)", no_such = "the model `x` does not exist";
+  CHECK(looks_at("", "").find(first) != std::string::npos);
+  CHECK(looks_at("", R"(,"model":"org/bytes")").find(of_name) != std::string::npos);
+  CHECK(looks_at("?model=org%2Fbytes", "").find(of_name) != std::string::npos);
+  CHECK(looks_at("?model=x", R"(,"model":"org/bytes")").find(of_name) != std::string::npos);
+  CHECK(looks_at("?model=x", "").find(no_such) != std::string::npos);
+  CHECK(looks_at("?model=org/bytes", R"(,"model":"x")").find(no_such) != std::string::npos);
+  CHECK(looks_at("", R"(,"model":5)").find("`model`") != std::string::npos);
+  raw_client client(live.port());
+  client.get("/debug/trace?model=x&seconds=1");
+  CHECK(client.read_response().status == 404);
+  client.get("/debug/trace?model=org%2Fbytes");
+  CHECK(client.read_response().status == 200);
+}
+
 TEST_CASE("A watch ends with its connection, and of one client there are no more than 8") {
   live_server live;
   {

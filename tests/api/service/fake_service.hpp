@@ -250,7 +250,17 @@ public:
     watchers_.push_back(made);
     return made;
   }
+  std::shared_ptr<const void> watch_model(std::string_view name, step_sink sink) const override {
+    if (!name.empty() && name != served->id)
+      throw failure(errc::not_found, "the model `" + std::string(name) + "` does not exist", "model");
+    return watch(std::move(sink));
+  }
   engine_snapshot look() const override { return {{{0, 0, map.size(), map}}, {}}; }
+  engine_snapshot look_at(std::string_view name) const override {
+    auto result = look();
+    result.replicas.front().number = name.empty() ? 0 : 7;
+    return result;
+  }
   std::size_t watchers() const {
     const std::lock_guard lock(mutex_);
     return static_cast<std::size_t>(std::ranges::count_if(watchers_, [](const auto& each) { return !each.expired(); }));
