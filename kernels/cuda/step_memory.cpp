@@ -111,7 +111,7 @@ void step_memory::upload(const stream& aside, const stream& current, const image
   if (!current_->uploaded.happened())
     current_->uploaded.synchronise(); // only if more steps are in flight than there are stagings
   if (current_->host_bytes < header + data) {
-    current_->host_bytes = std::bit_ceil(header + data);
+    current_->host_bytes = device_scratch::reserved(header + data);
     current_->host = allocate_pinned(current_->host_bytes);
   }
   auto* to = static_cast<char*>(current_->host.get());

@@ -29,6 +29,7 @@ public:
             .f16_as_bf16 = true,
             .step_times = options_.time_steps,
             .hidden_states = true,
+            .trees = true,
             .ranks_by_kv_head = options_.ranks};
   }
 

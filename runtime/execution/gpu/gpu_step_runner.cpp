@@ -131,7 +131,7 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
   lay_out(plan, decode ? bucket_of(rows) : rows);
   // Recorded steps run no code of the host, so states are told of a step here.
   const kernels::recurrent_step recurrent{states_.get(), plan.states, plan.saves, true};
-  const kernels::batch batch{sequences_, tables_, states_ ? &recurrent : nullptr};
+  const kernels::batch batch{sequences_, tables_, states_ ? &recurrent : nullptr, plan.common};
   move_states(plan.moves);
   if (states_)
     states_->begin(plan.sequences, plan.states, plan.saves);

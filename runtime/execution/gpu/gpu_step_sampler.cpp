@@ -18,6 +18,15 @@ namespace cuda = kernels::cuda;
 constexpr std::size_t max_in_flight = 2;          // samples
 constexpr std::size_t usual_list_bytes = 8 << 10; // per sequence: about a thousand tokens to penalise, bias or mask
 
+/// The guess in a demand's row, behind those before it in its line.
+std::vector<token_id> guesses_until(const step_plan& plan, const sample_demand& demand, std::int32_t row) {
+  std::vector<token_id> guesses;
+  for (; row > 0; row = demand.parents ? (*demand.parents)[static_cast<std::size_t>(row) - 1] + 1 : row - 1)
+    guesses.push_back(plan.token_of(demand.logit_row + row));
+  std::ranges::reverse(guesses);
+  return guesses;
+}
+
 template <class T>
 std::size_t bytes_of(const std::vector<T>& v) {
   return (v.size() * sizeof(T) + 15) / 16 * 16;
@@ -124,19 +133,20 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
 }
 
 void gpu_step_sampler::add(image& to, const sample_demand& demand, const step_plan& plan, sequence& s) const {
-  for (std::int32_t ahead = 0; ahead <= demand.guesses; ++ahead)
-    add_row(to, demand, plan, s, ahead);
+  for (std::int32_t i = 0; i <= demand.guesses; ++i)
+    add_row(to, demand, plan, s, i);
   ++s.in_flight;
 }
 
-// `ahead`: guesses taken for right.
+// Of the demand's row `i`: its guess and those before it in its line are taken for right.
 void gpu_step_sampler::add_row(image& to, const sample_demand& demand, const step_plan& plan, const sequence& s,
-                               std::int32_t ahead) const {
+                               std::int32_t i) const {
   const auto& state = s.state;
   const auto& p = state.params();
-  const auto unknown = static_cast<std::uint64_t>(s.in_flight + ahead); // tokens that `state` lacks
+  const auto guesses = guesses_until(plan, demand, i);
+  const auto unknown = static_cast<std::uint64_t>(s.in_flight) + guesses.size(); // tokens that `state` lacks
   auto row = sampling_row_of(p);
-  row.logit_row = demand.logit_row + ahead;
+  row.logit_row = demand.logit_row + i;
   row.position = state.position() + unknown;
   row.index = state.index();
   row.slot = demand.slot;
@@ -146,8 +156,7 @@ void gpu_step_sampler::add_row(image& to, const sample_demand& demand, const ste
     for (const auto& entry : state.counts().distinct())
       if (is_known(entry.id))
         to.counts.push_back({entry.id, entry.generated});
-    for (std::int32_t i = 1; i <= ahead; ++i) {
-      const auto guess = plan.token_of(demand.logit_row + i);
+    for (const auto guess : guesses) {
       const auto known = std::find_if(to.counts.begin() + static_cast<std::ptrdiff_t>(before), to.counts.end(),
                                       [guess](const auto& entry) { return entry.id == guess; });
       if (known != to.counts.end())

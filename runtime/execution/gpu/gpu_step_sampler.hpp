@@ -88,8 +88,7 @@ private:
 
   bool is_known(token_id id) const { return id >= 0 && static_cast<std::size_t>(id) < vocab_; }
   void add(image& to, const sample_demand& demand, const step_plan& plan, sequence& s) const;
-  void add_row(image& to, const sample_demand& demand, const step_plan& plan, const sequence& s,
-               std::int32_t ahead) const;
+  void add_row(image& to, const sample_demand& demand, const step_plan& plan, const sequence& s, std::int32_t i) const;
   void fetch_logits(const step_plan& plan, const step_output& logits, sample_in_flight& d);
   host_judge::logits_fn host_logits(const sample_in_flight& d) const;
   void draw_on_host(const step_output& logits, sample_in_flight& d);

@@ -2,6 +2,7 @@
 #include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/speculation/technique.hpp"
 #include "tests/actors/faulty_device.hpp"
+#include "tests/api/embed/branching_drafter.hpp"
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
 
@@ -46,6 +47,7 @@ generation random_generation(std::mt19937& rng) {
 
 TEST_CASE("on a GPU whose streams run late and in any order, requests get the same tokens together and alone") {
   std::uint64_t copied = 0;
+  const auto branched = std::make_shared<std::atomic<int>>(0);
   auto alone = on_gpu();
   alone.compute.dtype = "bf16"; // crowds of tiny models are in f32
   alone.prefix_cache = false;
@@ -101,7 +103,14 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
       options.kv_cache_bytes = 5 * block_bytes;
       options.swap_bytes = 1 << 20;
     }
-    gpu_engine engine(options);
+    engine_internals internals;
+    if (seed == 1) { // guesses branch
+      internals.techniques.set(speculation_technique,
+                               std::make_shared<const guessing_internals>(
+                                 guessing_internals{branching_drafters(answers_of(work, expected), branched)}));
+      options.techniques["draft_tokens"] = {"8"};
+    }
+    gpu_engine engine(options, internals);
     REQUIRE(engine.status().now == load_status::stage::ready);
     std::vector<listener> listeners(work.size());
     for (std::size_t i = 0; i < work.size(); ++i)
@@ -117,6 +126,8 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
     CHECK(counted().replays > before.replays);
     const auto blocks = engine.stats().total.blocks;
     copied += blocks.copied;
+    if (seed == 1)
+      CHECK(engine.stats().total.scheduler.guess_trees > 0);
     if (seed == 3) {
       CHECK(blocks.swapped_out > 0);
       CHECK(blocks.swapped_in > 0);

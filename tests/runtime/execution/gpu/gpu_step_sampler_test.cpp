@@ -217,12 +217,12 @@ TEST_CASE("guesses, groups and scored prompts are judged as by the host's sample
   const auto start_with = [&](const sampling_params& p) { return testing::start_with(p, *prompt); };
   sampling_params beams;
   beams.techniques.set(troupe::beams({.width = 3}));
-  beams.max_tokens = 30;
+  beams.max_tokens = 60;
   beams.ignore_eos = true;
   std::size_t members = 1;
-  int accepted = 0;
+  int accepted = 0, branched = 0;
   std::vector<std::int32_t> running{0, 1, 2};
-  for (int step = 0; step < 12; ++step) {
+  for (int step = 0; step < 40; ++step) {
     CAPTURE(step);
     auto plan = std::make_shared<step_plan>();
     plan->step = static_cast<std::uint64_t>(step + 1);
@@ -236,17 +236,30 @@ TEST_CASE("guesses, groups and scored prompts are judged as by the host's sample
       sample_demand d{{static_cast<std::uint64_t>(slot), 0}, slot, add_row(0), nullptr};
       if (step == 0) {
         auto p = random_params(rng);
-        p.max_tokens = 60;
+        if (slot == 0) { // drawn on the device, by the position and the guesses before
+          p = {};
+          p.frequency_penalty = 0.9f;
+          p.logprobs = 2;
+          p.ignore_eos = true;
+        }
+        p.max_tokens = 200;
         p.min_tokens = 0;
         d.start = start_with(p);
       }
-      d.guesses = static_cast<std::int32_t>(rng() % 5);
-      for (auto row = d.logit_row; row < d.logit_row + d.guesses; ++row) {
+      const bool branches = step % 2 == 1;
+      d.guesses = static_cast<std::int32_t>(rng() % 5) + (branches ? 2 : 0);
+      std::vector<std::int32_t> parents;
+      for (std::int32_t i = 0; i < d.guesses; ++i) {
         const auto guess = static_cast<token_id>(20 + rng() % 5); // repeated ones are penalised
         add_row(guess);
-        if (rng() % 4 > 0)
-          certain.emplace_back(row, guess);
+        parents.push_back(!branches || rng() % 3 == 0 ? i - 1 : static_cast<std::int32_t>(rng() % (i + 1)) - 1);
+        const auto before = d.logit_row + 1 + parents.back();
+        if (rng() % 4 > 0 &&
+            std::ranges::find(certain, before, &std::pair<std::int32_t, token_id>::first) == certain.end())
+          certain.emplace_back(before, guess);
       }
+      if (branches)
+        d.parents = std::make_shared<const std::vector<std::int32_t>>(std::move(parents));
       plan->samples.push_back(std::move(d));
     }
     group_demand group{100, {}, step == 0 ? start_with(beams) : nullptr};
@@ -283,6 +296,8 @@ TEST_CASE("guesses, groups and scored prompts are judged as by the host's sample
     REQUIRE(got.judged.size() == want.judged.size());
     for (std::size_t i = 0; i < got.judged.size(); ++i) {
       CHECK(got.judged[i].accepted == want.judged[i].accepted);
+      CHECK(got.judged[i].last == want.judged[i].last);
+      branched += got.judged[i].last > got.judged[i].accepted;
       CHECK(got.judged[i].choices.size() == static_cast<std::size_t>(got.judged[i].guesses + 1));
       accepted += got.judged[i].accepted;
     }
@@ -300,4 +315,5 @@ TEST_CASE("guesses, groups and scored prompts are judged as by the host's sample
   }
   CHECK(members == 3);
   CHECK(accepted > 20);
+  CHECK(branched > 5);
 }

@@ -5,6 +5,7 @@
 #include "runtime/import/model_source.hpp"
 #include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/speculation/technique.hpp"
+#include "tests/api/embed/branching_drafter.hpp"
 #include "tests/emulation/cuda/memory.hpp"
 #include "tests/runtime/execution/gpu/tiny_engine.hpp"
 
@@ -34,6 +35,7 @@ std::vector<generation> recurrent_work() {
 
 TEST_CASE("models with recurrent layers on a GPU whose streams run late give the same tokens together and alone") {
   std::uint64_t guessed = 0, accepted = 0, preempted = 0;
+  const auto branched = std::make_shared<std::atomic<int>>(0);
   for (const std::string model : {"lfm2-adjusted", "falcon-h1", "mamba2"}) { // the last one without any attention
     CAPTURE(model);
     const tiny_model tiny("tiny_families/" + model);
@@ -54,7 +56,14 @@ TEST_CASE("models with recurrent layers on a GPU whose streams run late give the
         gpu_engine first(o);
         o.kv_cache_bytes = 5 * (o.kv_cache_bytes / first.stats().total.blocks.total);
       }
-      gpu_engine engine(o);
+      engine_internals internals;
+      if (seed == 2) { // guesses branch
+        internals.techniques.set(speculation_technique,
+                                 std::make_shared<const guessing_internals>(
+                                   guessing_internals{branching_drafters(answers_of(work, expected), branched)}));
+        o.techniques["draft_tokens"] = {"8"};
+      }
+      gpu_engine engine(o, internals);
       if (const auto& why = engine.status().why)
         FAIL(why->message);
       for (int round = 0; round < 2; ++round)
@@ -71,6 +80,7 @@ TEST_CASE("models with recurrent layers on a GPU whose streams run late give the
     }
   }
   CAPTURE(guessed);
+  CHECK(*branched > 10);
   CHECK(accepted > 0);
   CHECK(accepted < guessed);
   CHECK(preempted > 0);
