@@ -3,6 +3,9 @@
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 namespace troupe {
