@@ -132,7 +132,7 @@ std::string tokenizer_error(const std::function<void(entries&)>& change) {
 
 TEST_CASE("A tokenizer is read from a file of an unknown architecture, without weights") {
   const metadata_file file([](entries& e) {
-    e["general.architecture"] = text("mamba");
+    e["general.architecture"] = text("rwkv7");
     e.erase("llama.block_count");
   });
   CHECK(open_tokenizer(file.path().string())->encode("ab", false) == std::vector<token_id>{2});
@@ -476,8 +476,8 @@ TEST_CASE("GGUF configurations: missing, contradictory or unsupported values are
   CHECK(config_error([](entries& e) { e.erase("general.architecture"); }) ==
         "m.gguf: `general.architecture` is missing");
   CHECK(config_error([](entries& e) {
-          e["general.architecture"] = text("mamba");
-        }).starts_with("m.gguf: `general.architecture` is `mamba`, supported are llama, qwen2, qwen3, "));
+          e["general.architecture"] = text("rwkv7");
+        }).starts_with("m.gguf: `general.architecture` is `rwkv7`, supported are llama, qwen2, qwen3, "));
   CHECK(config_error([](entries& e) { e.erase("llama.block_count"); }) == "m.gguf: `llama.block_count` is missing");
   CHECK(config_error([](entries& e) { e["llama.block_count"] = number(1u << 30); }) ==
         "m.gguf: `llama.block_count` must be from 1 to 4096, found 1073741824");

@@ -133,7 +133,7 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
   const std::pair<std::string, std::string> table[] = {
     {"[]", "config.json must be an object, found an array"},
     {"{}", "`model_type` is missing"},
-    {with("", "mamba"), "`model_type` is `mamba`, supported are llama, mistral, qwen2, qwen3, "},
+    {with("", "rwkv"), "`model_type` is `rwkv`, supported are llama, mistral, qwen2, qwen3, "},
     {with(R"("hidden_size": null)"), "`hidden_size` is missing"},
     {with(R"("hidden_size": "64")"), "`hidden_size` must be an integer, found a string"},
     {with(R"("hidden_size": 64.0)"), "`hidden_size` must be an integer, found a number"},
