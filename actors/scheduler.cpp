@@ -9,6 +9,7 @@
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/deadlines.hpp"
+#include "runtime/scheduling/blocks/block_chain.hpp"
 #include "runtime/scheduling/cost/step_times.hpp"
 #include "runtime/scheduling/planning/ledger_keeper.hpp"
 #include "runtime/scheduling/planning/scheduler.hpp"
@@ -41,6 +42,7 @@ public:
       scheduler_(limits, guesser_),
       max_wait_(
         std::chrono::duration_cast<clock::duration>(std::chrono::duration<double, std::milli>(limits.max_wait_ms))),
+      rope_borders_(std::move(limits.rope_borders)),
       swap_(rates),
       peers_(std::move(peers)),
       place_(std::move(place)) {
@@ -99,7 +101,8 @@ private:
     kv_fetch what;
     what.request = a->request;
     what.tokens = prompt_of(a->asked);
-    what.salt = asked.features ? asked.features->salt : 0;
+    what.salt = chain_root(asked.features ? asked.features->salt : 0,
+                           rotation_of(static_cast<std::int32_t>(asked.prompt.size()), rope_borders_));
     what.recompute_ms = recompute_ms(scheduler_.cost(), scheduler_.step_rows());
     const auto blocks = static_cast<double>(asked.prompt.size() / kernels::block_tokens);
     const auto wait = what.recompute_ms > 0 ? std::clamp(what.recompute_ms * blocks, least_ms, most_ms) : most_ms;
@@ -377,6 +380,7 @@ private:
   const clock::duration max_wait_;                         // for the first rows; 0: no limit
   deadlines<std::uint64_t> wanted_until_, may_wait_until_; // of requests that have no rows yet
   std::optional<clock::time_point> busy_since_;            // the end of the last step, or when the next one could begin
+  const std::vector<std::int32_t> rope_borders_;
   swap_rates swap_;
   scheduler_peers peers_;
   scheduler_place place_;

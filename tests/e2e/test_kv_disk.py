@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import pathlib
 import random
 import re
 import resource
@@ -20,6 +21,7 @@ from test_prompt_embeds import Embeddings, saved, text_of
 
 LONG = [3 + 7 * i % 90 for i in range(200)]  # token ids: 12 full blocks and a rest
 FLAGS = "--dtype", "bf16"
+FAMILIES = pathlib.Path(__file__).parent.parent / "data/families"
 
 
 def ask(server, prompt, **more):
@@ -174,6 +176,15 @@ def test_prefixes_under_adapters_steering_and_embeddings_are_found_after_a_resta
     adapters.reverse()  # found by their values, whatever their names
     third = start("two", "one")
     assert ask(third, LONG, model="one") == (expected[0][0], 192)
+
+
+def test_prompts_beyond_a_border_of_longrope_are_found_after_a_restart(disk):
+    model = FAMILIES / "phi3-longrope"
+    first = disk(model=model)
+    expected, _ = ask(first, LONG)
+    written(first, 13)
+    kill(first)
+    assert ask(disk(model=model), LONG) == (expected, 192)
 
 
 def write_vector(file, hidden):
