@@ -118,9 +118,10 @@ void catalogue::wait_until_started() {
   house_->changed.wait(lock, [&] { return house_->stopping || house_->has_started(); });
   if (house_->stopping)
     throw failure(errc::unavailable, "the engine was stopped");
-  for (std::size_t i = 0; i < house_->residents.size(); ++i)
-    if (house_->residents[i].at_start && house_->roster.why(i))
-      throw failure(house_->roster.why(i)->code, house_->roster.why(i)->message, house_->roster.why(i)->param);
+  const auto& roster = house_->roster;
+  for (const auto i : roster.all()) // one that died meanwhile is loaded again by itself
+    if (house_->residents[i].at_start && roster.now(i) == model_roster::state::failed && !roster.comes_back(i))
+      throw failure(roster.why(i)->code, roster.why(i)->message, roster.why(i)->param);
 }
 
 service_status catalogue::status() const {

@@ -86,8 +86,10 @@ catalogue_changes engine_house::list(std::vector<catalogue_model> models) {
     }
     const bool is_wanted = !rules.on_demand || is.stays;
     const bool is_due = is_new || roster.now(i) == state::failed || (is.stays && !was->second.stays);
-    if (is_wanted && is_due && !residents[i].start)
+    if (is_wanted && is_due && !residents[i].start) {
       residents[i].start = roster.want(i);
+      residents[i].at_start = false;
+    }
   }
   for (const auto i : before)
     if (!roster.is_listed(i))
@@ -149,6 +151,9 @@ std::optional<std::size_t> engine_house::find(std::string_view name) {
 }
 
 std::optional<std::size_t> engine_house::find_there(std::string_view name) {
+  for (std::size_t i = 0; i < residents.size(); ++i) // ahead of another that is called so since
+    if (is_there(i) && roster.entry(i).name == name)
+      return i;
   const auto found = find(name);
   if (found && is_there(*found))
     return found;

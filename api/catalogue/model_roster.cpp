@@ -297,13 +297,13 @@ bool model_roster::waits_for_namesake(std::size_t model) const {
 std::optional<model_roster::action> model_roster::next(time now) {
   for (std::size_t i = 0; i < models_.size(); ++i) {
     const auto& one = models_[i];
+    if (one.now == state::failed && one.again && *one.again <= now)
+      queue(i);
     if (is_busy(one))
       continue;
     const auto until = idle_until(i);
     if (one.now == state::leaving || (until && *until <= now))
       return start_unloading(i);
-    if (one.now == state::failed && one.again && *one.again <= now)
-      queue(i);
   }
   if (queue_.empty() || loading_)
     return std::nullopt;

@@ -82,13 +82,17 @@ void reload(server& listening, catalogue& models, recorder* record, policy_for_m
     const auto now = again();
     auto& next = *static_cast<serve_options*>(now.given.get());
     take_files(next);
-    const auto list = list_served(next, *now.options);
-    if (models.is_plural())
+    auto list = list_served(next, *now.options);
+    if (models.is_plural()) {
+      for (auto& each : list) // also if it is the only one now
+        each.options.model_name = served_name(each.options);
       check_readable(list);
+    }
     bound_keys(next, list);
     check_access(next, host);
     for (const auto& model : models.models())
       check_policy(next.server.policy, *model);
+    listening.check(next.server);
     const auto changes = models.list(list);
     listening.reload(next.server);
     policy.set(next.server.policy);

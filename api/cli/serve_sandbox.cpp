@@ -99,8 +99,10 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
     if (its.techniques.contains("lora_endpoints"))
       readable.add("/");
     for (const auto& [_, values] : its.techniques)
-      for (const auto& value : values)
+      for (const auto& value : values) {
+        readable.add_named(value); // NAME=PATH
         add_model(value, readable);
+      }
     if (const fs::path cache = its.compute.packed_cache; !cache.empty())
       writable.add(its.compute.packed_cache_asked ? cache : cache.parent_path()); // it may never be made
     if (!its.kv_disk.empty())

@@ -98,6 +98,7 @@ bool byte_stream::send_at_once(std::string_view bytes) {
 }
 
 void byte_stream::cancel() {
+  ++cancels_;
   if (client_)
     client_->cancel();
   boost::system::error_code ec;
@@ -117,6 +118,7 @@ void byte_stream::break_off() {
 }
 
 void byte_stream::close() {
+  ++cancels_;
   if (client_)
     client_->close();
   if (tls_) {

@@ -8,6 +8,7 @@
 
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/cancellation_type.hpp>
 #include <boost/asio/compose.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -15,6 +16,7 @@
 #include <boost/beast/websocket/teardown.hpp>
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -165,12 +167,16 @@ private:
   struct tls_operation {
     byte_stream& stream;
     Try attempt; // (byte_stream&) -> tls_link::outcome
+    std::uint64_t cancels = stream.cancels_;
     bool begun = false;
     std::optional<tls_link::outcome> got = {};
 
     template <class Self>
     void operator()(Self& self, boost::system::error_code ec = {}) {
       const bool first = !std::exchange(begun, true);
+      // Also one that came while nothing waited: the socket was ready, and this had not run yet.
+      if (!ec && (cancels != stream.cancels_ || self.cancelled() != boost::asio::cancellation_type::none))
+        ec = boost::asio::error::operation_aborted;
       if (!ec && !got) {
         const auto tried = attempt(stream);
         if (tried.waits)
@@ -219,6 +225,7 @@ private:
   std::shared_ptr<memory_client> client_; // replaces the socket if not null
   std::unique_ptr<tls_link> tls_;         // on the socket; null: none
   boost::system::error_code ended_;       // how the input ended
+  std::uint64_t cancels_ = 0;             // calls of cancel() and close()
 };
 
 } // namespace troupe

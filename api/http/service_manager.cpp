@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,6 +41,8 @@ service_manager::service_manager() {
   if (address_.front() == '@')
     address_.front() = '\0';
   socket_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const timeval longest{.tv_sec = 5, .tv_usec = 0};
+  ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
   if (limit > 0 && (process.empty() || process == std::to_string(getpid())))
     watchdog_ = std::chrono::microseconds(std::max<std::int64_t>(limit / 2, 1000));
 }
@@ -49,14 +52,14 @@ service_manager::~service_manager() {
     ::close(socket_);
 }
 
-void service_manager::tell(std::string_view assignments) const {
+void service_manager::tell(std::string_view assignments, int flags) const {
   if (socket_ < 0)
     return;
   sockaddr_un to = {};
   to.sun_family = AF_UNIX;
   std::memcpy(to.sun_path, address_.data(), address_.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
-  ::sendto(socket_, assignments.data(), assignments.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
+  ::sendto(socket_, assignments.data(), assignments.size(), MSG_NOSIGNAL | flags,
            reinterpret_cast<const sockaddr*>(&to), size);
 }
 
@@ -64,7 +67,7 @@ void service_manager::loading(std::string_view line) const {
   std::string status(line.substr(0, 200));
   std::ranges::replace_if(
     status, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
-  tell("STATUS=" + status + "\n" + more_time);
+  tell("STATUS=" + status + "\n" + more_time, MSG_DONTWAIT); // the next one says more
 }
 
 void service_manager::reloading() const {

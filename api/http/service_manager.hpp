@@ -18,8 +18,9 @@ public:
   service_manager(const service_manager&) = delete;
   service_manager& operator=(const service_manager&) = delete;
 
-  /// Assignments such as "READY=1", one on each line. What cannot be sent is lost: nobody listens.
-  void tell(std::string_view assignments) const;
+  /// Assignments such as "READY=1", one on each line. Waits up to 5 s where the manager is behind, unless `flags` has
+  /// MSG_DONTWAIT; what cannot be sent then is lost.
+  void tell(std::string_view assignments, int flags = 0) const;
 
   /// "STATUS=..." as one line, and time to load: the manager waits so much longer.
   void loading(std::string_view line) const;

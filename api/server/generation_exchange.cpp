@@ -44,7 +44,7 @@ void resume_job(const progress& its, std::vector<generation>& prompts) {
 struct parsed_request {
   generation_job job;
   std::shared_ptr<const void> quota; // held from the API key's quota
-  std::string user;
+  std::string user, named;           // by whom, and its model, as the request says
   std::optional<error> wrong;
   std::shared_ptr<const served_model> model; // which stays loaded meanwhile
   std::shared_ptr<model_wait> waits;         // for its model, and is to be parsed again then
@@ -65,6 +65,8 @@ parsed_request parse(server_context& context, generated how, const request_scope
     const auto asks_for_stream = json::find(fields.body(), "stream");
     result.tells = !how.as_lines && asks_for_stream && asks_for_stream->is_bool() && bool(*asks_for_stream);
     result.model = context.models.named_in(fields);
+    if (const auto given = json::find(fields.body(), "model"); given && given->is_string())
+      result.named = std::string_view(*given);
     result.job = until_given_up(stop, [&] {
       return how.parsed_by({fields, result.model, context.responses, scope.key(), scope.client(), stop});
     });
@@ -222,7 +224,8 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     entry->submitted(requests.submit(i, std::move(job.prompts[i]), parsed.quota, recorded, i));
   parsed.quota = nullptr;
   while (open > 0) {
-    if (const auto next = context.next(); next && std::exchange(its.may_move, false) && next->has(*parsed.model))
+    if (const auto next = context.next();
+        next && std::exchange(its.may_move, false) && next->has(*parsed.model, parsed.named))
       requests.hand_over_all();
     co_await requests.wait();
     std::string out;

@@ -57,10 +57,19 @@ begun_sequence sequence_in(json::value text) {
 } // namespace
 
 std::string describe_models(const service& engine) {
+  std::map<std::string, std::string> named;
+  const auto all = engine.models();
+  for (const auto& one : all)
+    if (!one->identity.empty()) {
+      named.emplace(to_utf8(one->id), one->identity);
+      for (const auto& alias : one->aliases)
+        named.emplace(to_utf8(alias), one->identity);
+    }
+  if (!all.empty() && !all.front()->identity.empty())
+    named.emplace("", all.front()->identity);
   json_object models;
-  for (const auto& one : engine.models())
-    if (!one->identity.empty())
-      models.text(to_utf8(one->id), one->identity);
+  for (const auto& [name, identity] : named)
+    models.text(name, identity);
   return json_object()
     .text("what", "ready")
     .text("version", TROUPE_VERSION)
@@ -84,9 +93,11 @@ successor successor_of(std::shared_ptr<control_peer> line, std::string_view desc
   return result;
 }
 
-bool successor::has(const served_model& model) const {
-  const auto its = models.find(to_utf8(model.id));
-  return its != models.end() && !model.identity.empty() && its->second == model.identity;
+bool successor::has(const served_model& model, std::string_view named) const {
+  const auto is_it = [&](const auto& found) { return found != models.end() && found->second == model.identity; };
+  const auto by_name = models.find(to_utf8(named));
+  return !model.identity.empty() && is_it(models.find(to_utf8(model.id))) &&
+    is_it(by_name != models.end() ? by_name : models.find(""));
 }
 
 bool is_movable(const generation_job& job, std::string_view body) {

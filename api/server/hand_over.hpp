@@ -38,10 +38,11 @@ struct moving_request {
 /// The process that takes this one's place.
 struct successor {
   std::shared_ptr<control_peer> line; // never null
-  /// Of the models that it has: names, and model_info::identity.
+  /// Of the models that it has: names and aliases, empty for what names none, and model_info::identity.
   std::map<std::string, std::string> models;
   bool same_program = true; // whose answers have the same bits
-  bool has(const served_model& model) const;
+  /// Whether it has the model and means the same one by the name that a request gave, which may be empty or unknown.
+  bool has(const served_model& model, std::string_view named) const;
 };
 
 /// What this server says to the one whose place it takes: a JSON object.

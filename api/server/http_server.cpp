@@ -107,10 +107,15 @@ void server::take(const std::string& message, descriptor socket) {
              });
 }
 
-void server::reload(const server_options& next) {
-  live_settings live(next, {});
+void server::check(const server_options& next) const {
+  const live_settings live(next, {});
   if ((live.tls == nullptr) != (context_->live.get()->tls == nullptr))
     throw failure(errc::bad_request, "TLS is begun or given up by a restart only (--tls-cert)");
+}
+
+void server::reload(const server_options& next) {
+  check(next);
+  live_settings live(next, {});
   context_->keys.replace(next.api_keys, next.key_file, [&](bool open) {
     if (open)
       live.hosts = known_hosts(context_->address, context_->options.host, next.allowed_hosts);

@@ -104,6 +104,8 @@ public:
   /// key's sequences, the timeouts of headers and idle connections, the grace, the certificate of new connections. Running
   /// requests go on. Throws failure(bad_request | not_found | bad_file), and then nothing has changed. Any thread.
   void reload(const server_options& next);
+  /// Throws what reload would, but for files that change meanwhile.
+  void check(const server_options& next) const;
 
   /// Requests that are submitted and have not ended. Any thread.
   std::size_t running_requests() const;

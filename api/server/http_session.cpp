@@ -584,13 +584,14 @@ asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kin
   }
   context_.counted.answered(101);
   link_->record().answered(101);
-  upgrade_ = std::make_unique<upgrade_request>(
+  auto upgrade = std::make_unique<upgrade_request>(
     upgrade_request{std::make_unique<const request_head>(parser.release()), link_->record().id(),
                     context_.client_of(caller_, link_->bytes()), link_->record().from()});
   websocket_ = kind.to_responses
     ? make_responses_socket(context_, std::move(link_->bytes()))
     : make_websocket_session(context_, std::move(link_->bytes()),
                              percent_decoded(query_parameter(query, "model").value_or("")));
+  upgrade_ = std::move(upgrade); // once there was memory for both
   if (draining_ || context_.draining)
     websocket_->drain();
   co_return false;

@@ -110,7 +110,8 @@ std::vector<float> floats_of(const gguf_content& content, const std::string& nam
                   file + ": tensor " + shown(name) + " is " + std::string(to_string(tensor.info.type)) +
                     ", expected F32");
   std::vector<float> values(tensor.info.bytes / sizeof(float));
-  std::memcpy(values.data(), bytes.data() + tensor.offset, values.size() * sizeof(float));
+  if (!values.empty())
+    std::memcpy(values.data(), bytes.data() + tensor.offset, values.size() * sizeof(float));
   return values;
 }
 

@@ -73,7 +73,8 @@ std::vector<expert_rows> decoder_mlps::route(const tensor& normed, const mixture
   if (step_.walk) {
     std::vector<int> numbers;
     for (const auto& group : chosen)
-      numbers.push_back(group.expert);
+      if (group.expert < experts.count - experts.nulls) // the others have no weights
+        numbers.push_back(group.expert);
     step_.walk.choose(numbers);
   }
   if (!mixture.scales.empty())

@@ -104,19 +104,24 @@ TEST_CASE("A successor has a model if its name and all that its tokens depend on
   const auto own = describe_models(none);
   const auto at = own.find("\"version\":\"");
   const auto version = '{' + own.substr(at, own.find(",\"models\"") - at) + ",\"models\":";
-  CHECK(its(version + R"({"m":"abc"}})").has(model));
-  CHECK_FALSE(its(version + R"({"m":"abd"}})").has(model));
-  CHECK_FALSE(its(version + R"({"n":"abc"}})").has(model));
-  CHECK_FALSE(its(R"({"version":"0.0.1","models":{"m":"abc"}})").has(model));
+  CHECK(its(version + R"({"m":"abc"}})").has(model, "m"));
+  const auto renamed = its(version + R"({"m":"abc","":"abd","fast":"abd","also":"abc"}})");
+  CHECK(renamed.has(model, "also"));
+  CHECK_FALSE(renamed.has(model, "fast")); // its name is another model's now
+  CHECK_FALSE(renamed.has(model, ""));
+  CHECK_FALSE(renamed.has(model, "unknown")); // as good as none
+  CHECK_FALSE(its(version + R"({"m":"abd"}})").has(model, "m"));
+  CHECK_FALSE(its(version + R"({"n":"abc"}})").has(model, "m"));
+  CHECK_FALSE(its(R"({"version":"0.0.1","models":{"m":"abc"}})").has(model, "m"));
   CHECK(its(version + "{}}").same_program);
   for (const std::string key : {"\"version\":\"", "\"build\":\""}) {
     auto other = version + R"({"m":"abc"}})";
     other.insert(other.find(key) + key.size(), "0");
     CHECK_FALSE(its(other).same_program);
-    CHECK_FALSE(its(other).has(model));
+    CHECK_FALSE(its(other).has(model, "m"));
   }
   model.identity.clear();
-  CHECK_FALSE(its(version + R"({"m":""}})").has(model));
+  CHECK_FALSE(its(version + R"({"m":""}})").has(model, "m"));
 }
 
 TEST_CASE("An idle connection goes to the server that takes another's place, and a busy one is served to its end") {
