@@ -197,6 +197,37 @@ TEST_CASE("a model whose settings are others is loaded anew, once the requests t
   CHECK(models.use("a")->max_context == 64);
 }
 
+TEST_CASE("a list that changes during the first loads does not end the start") {
+  catalogue models({named("a", "llama-gqa"), named("b", "qwen3"), named("c", "nowhere")}, {});
+  models.list({named("a", "llama-gqa")});
+  models.wait_until_started();
+  CHECK(models.use("a"));
+}
+
+TEST_CASE("a request that began with a model goes to it, also if another one is called so by now") {
+  catalogue models({named("a", "llama-gqa"), named("b", "qwen3")}, {});
+  models.wait_until_started();
+  const auto tokens_of = [&](const std::string& name) {
+    const auto ended = std::make_shared<std::promise<std::vector<token_id>>>();
+    const auto tokens = std::make_shared<std::vector<token_id>>();
+    models.submit(short_request(name), [ended, tokens](event e) {
+      if (const auto* token = std::get_if<token_event>(&e))
+        tokens->insert(tokens->end(), token->token_ids.begin(), token->token_ids.end());
+      else
+        ended->set_value(*tokens);
+    });
+    return ended->get_future().get();
+  };
+  const auto of_a = tokens_of("a"), of_b = tokens_of("b");
+  REQUIRE(of_a != of_b);
+  auto held = models.use("a");
+  auto b = named("b", "qwen3");
+  b.aliases = {"a"};
+  models.list({b});
+  CHECK(tokens_of("a") == of_a);
+  held.reset();
+}
+
 TEST_CASE("a catalogue of one model alone stays that") {
   catalogue models({named("a", "llama-gqa")}, {});
   models.wait_until_started();

@@ -73,7 +73,7 @@ TEST_CASE(
   for (const std::string model :
        {"golden/llama-gqa", "golden/llama-mha-tied", "gguf/mixed.gguf", "gguf/llama3-q8_0.gguf", "families/mixtral",
         "families/gpt-oss", "families/qwen3-next", "families/gemma4", "tiny_families/deepseek-v3",
-        "tiny_families/gemma3n"})
+        "tiny_families/gemma3n", "tiny_families/longcat-flash"})
     for (const precision& as : {precision{dtype::bf16}, precision{dtype::f32, quantization::int8}}) {
       CAPTURE(model);
       CAPTURE(size_of(as.compute));
