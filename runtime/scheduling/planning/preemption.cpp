@@ -16,7 +16,7 @@ bool preemption::has_rows(const scheduled_sequence& s) const {
      std::ranges::any_of(table_.group_of(s).members, [this](sequence_id id) { return draft_.granted(id); }));
 }
 
-// Of the oldest group, which has lost its blocks again and again.
+// Whether it belongs to the oldest group, and that has lost its blocks again and again.
 bool preemption::urgent(const scheduled_sequence& s) const {
   return s.grouped() && s.id.request == (*table_.running().begin()).id.request && table_.group_of(s).urgent();
 }
@@ -54,7 +54,7 @@ void preemption::preempt_group(std::uint64_t request_id, block_request& request,
   fits = fits || std::ranges::none_of(g.members, [this](sequence_id id) { return draft_.demanded(id); });
   if (!fits && member(*table_.running().begin()))
     ++g.losses;
-  if (!fits && alone && table_.later().releases.empty() && request.releases.empty() && g.members.size() > 1)
+  if (!fits && alone && table_.notices().later().releases.empty() && request.releases.empty() && g.members.size() > 1)
     return table_.fail(request_id, too_many_blocks(table_.at(g.members.front()).asked->sampling));
   preempted_ += static_cast<std::uint64_t>(
     std::ranges::count_if(g.members, [this](auto each) { return table_.at(each).running(); }));
@@ -134,7 +134,7 @@ bool preemption::deadlocked() const {
   const auto late = [this](const scheduled_sequence& s) { // its tokens will change that
     return s.grouped() ? table_.group_of(s).deferred : s.deferred;
   };
-  return !draft_.any_granted() && !table_.idle() && table_.later().empty() &&
+  return !draft_.any_granted() && !table_.idle() && table_.notices().later().empty() &&
     std::ranges::none_of(table_.running(), late) &&
     (draft_.any_demanded() || std::ranges::any_of(table_.running(), incomplete));
 }

@@ -48,7 +48,7 @@ void result_booking::keep_line(scheduled_sequence& s, const judged_guesses& outc
   if (!tree || !s.running())
     return;
   const auto last_known = static_cast<std::int32_t>(tree->line_of.size()) - 1 - outcome.guesses;
-  table_.keep(tree->keep(last_known + outcome.last));
+  table_.notices().keep(tree->keep(last_known + outcome.last));
   s.right_guesses = tree->path_to(last_known + outcome.last, last_known + 1);
 }
 

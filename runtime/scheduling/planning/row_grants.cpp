@@ -32,7 +32,7 @@ void row_grants::apply(const block_demand& asked, const block_answer& answer, co
   auto* s = table_.find(asked.sequence);
   if (!s) { // cancelled meanwhile: return the blocks just opened for it
     if (asked.open)
-      table_.release_blocks(asked.sequence);
+      table_.notices().release(asked.sequence);
     return;
   }
   if (asked.open)
@@ -157,7 +157,7 @@ void row_grants::add_siblings(scheduled_sequence& s, std::int32_t logit_row) {
     }
     sibling.slot = s.sibling_slots[static_cast<std::size_t>(i)];
     auto& stored = table_.add(std::move(sibling));
-    table_.fork_blocks(s, stored, true);
+    table_.notices().fork(s, stored, true);
     draft_.mark_granted(stored.id);
     add_sample(stored, logit_row, 0);
   }

@@ -22,7 +22,7 @@ std::int32_t row_rules::wanted_in_turn(const scheduled_sequence& s) const {
   const auto end = std::min(s.known(), s.last_row);
   if (s.grouped()) {
     const auto& g = table_.group_of(s);
-    if (g.judging || table_.forks_later(s.id.request))
+    if (g.judging || table_.notices().forks_later(s.id.request))
       return 0;
     if (g.members.size() > 1)                                                   // the last rows are planned together
       return ready(g) ? 1 : std::max(end - 1 - s.planned, s.running() ? 0 : 1); // a row, too, to be admitted

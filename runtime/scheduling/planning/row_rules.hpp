@@ -23,7 +23,7 @@ public:
 
   /// How many rows the sequence would have if there was room for all.
   std::int32_t wanted(const scheduled_sequence& s) const { return in_turn(s) ? wanted_in_turn(s) : 0; }
-  /// The same if its microbatch had the turn.
+  /// The rows that it would want if its microbatch had the turn.
   std::int32_t wanted_in_turn(const scheduled_sequence& s) const;
 
   /// One that waits may start.

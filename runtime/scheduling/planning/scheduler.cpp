@@ -147,7 +147,7 @@ std::vector<expected_work> scheduler::ahead_of(const request& newcomer) const {
 
 wait_forecast scheduler::forecast(const admission& a) const {
   load_report now;
-  table_.add_load(now);
+  survey_.add_load(now);
   queue_outlook at;
   at.pace = {cost_.summary(), step_rows(), now.decodes};
   at.slots = limits_.max_sequences;
@@ -231,7 +231,7 @@ std::string scheduler::observe(const step_shape& step, double ms) {
 
 scheduler_counters scheduler::counters() const {
   scheduler_counters c;
-  table_.count(c);
+  survey_.count(c);
   planner_.count(c);
   booking_.count(c);
   c.step_rows = static_cast<std::uint64_t>(step_rows());
@@ -241,7 +241,7 @@ scheduler_counters scheduler::counters() const {
 
 load_report scheduler::load() const {
   load_report r;
-  table_.add_load(r);
+  survey_.add_load(r);
   r.queue_room = limits_.max_queue + r.free_slots - static_cast<std::int32_t>(table_.waiting().size());
   r.step_rows = step_rows();
   r.cost = cost_.summary();

@@ -16,6 +16,7 @@
 #include "runtime/scheduling/cost/step_budget.hpp"
 #include "runtime/scheduling/cost/wait_forecast.hpp"
 #include "runtime/scheduling/planning/result_booking.hpp"
+#include "runtime/scheduling/planning/sequence_survey.hpp"
 #include "runtime/scheduling/planning/step_planner.hpp"
 #include "runtime/scheduling/request.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
@@ -83,7 +84,7 @@ public:
   /// `computed_ms`: of these, what `observe` was told.
   void finished(const step_result& result, double ms = 0, double computed_ms = 0);
 
-  /// The same of a late result: of sequences and groups that steps have deferred.
+  /// Books a late result: tokens of sequences and groups that steps have deferred.
   void finished_late(const step_result& result) { booking_.book(result); }
 
   /// What to ask the guess_model before the next step is planned; `replied` once the guesser has its reply.
@@ -115,20 +116,20 @@ public:
   std::vector<started> collect_started() { return planner_.take_started(); }
 
   /// Requests that have ended since the last call because they can never run, and why.
-  std::vector<std::pair<std::uint64_t, error>> collect_failed() { return table_.take_failed(); }
+  std::vector<std::pair<std::uint64_t, error>> collect_failed() { return table_.notices().take_failed(); }
 
   scheduler_counters counters() const;
 
   /// Why each sequence has nothing to do, where it has nothing to do; at most `most`, those first that run.
-  std::vector<step_lane> idle_lanes(std::size_t most) const { return table_.idle_lanes(most); }
+  std::vector<step_lane> idle_lanes(std::size_t most) const { return survey_.idle_lanes(most); }
 
-  /// The same of sequences that run; and where the furthest of a request's stands.
-  std::vector<step_lane> running_lanes() const { return table_.running_lanes(); }
-  std::optional<wait_cause> standing_of(std::uint64_t request) const { return table_.standing_of(request); }
+  /// Why those that run have nothing to do; and where the furthest sequence of a request stands.
+  std::vector<step_lane> running_lanes() const { return survey_.running_lanes(); }
+  std::optional<wait_cause> standing_of(std::uint64_t request) const { return survey_.standing_of(request); }
 
   /// For the router, but for blocks, who reports what, what has ended, and lengths, which few reports are asked for.
   load_report load() const;
-  void add_lengths(load_report& to) const { table_.add_lengths(to); }
+  void add_lengths(load_report& to) const { survey_.add_lengths(to); }
   std::vector<ended_answer> take_ended() { return booking_.take_ended(); }
 
   /// How long answers become, as far as they have ended here.
@@ -145,6 +146,7 @@ private:
   step_guesses guesses_;
   length_model lengths_;
   sequence_table table_;
+  sequence_survey survey_{table_};
   step_planner planner_;
   result_booking booking_;
 };

@@ -8,101 +8,19 @@
 namespace troupe {
 
 sequence_table::sequence_table(std::int32_t slots, step_guesses& guesses, bool recurrent)
-  : guesses_(guesses), recurrent_(recurrent) {
+  : guesses_(guesses), recurrent_(recurrent), notices_(recurrent) {
   while (slots-- > 0)
     free_slots_.push_back(slots);
 }
 
-// -- who there is -----------------------------------------------------------------------------------------------------
-
-scheduled_sequence* sequence_table::find(sequence_id id) {
-  const auto found = sequences_.find(id);
-  return found == sequences_.end() ? nullptr : &found->second;
-}
-
-const scheduled_sequence* sequence_table::find(sequence_id id) const {
-  const auto found = sequences_.find(id);
-  return found == sequences_.end() ? nullptr : &found->second;
-}
-
-sequence_group* sequence_table::find_group(std::uint64_t request) {
-  const auto found = groups_.find(request);
-  return found == groups_.end() ? nullptr : &found->second;
-}
-
-const sequence_group* sequence_table::find_group(std::uint64_t request) const {
-  const auto found = groups_.find(request);
-  return found == groups_.end() ? nullptr : &found->second;
-}
-
-void sequence_table::count(scheduler_counters& into) const {
-  for (auto& [_, s] : sequences_)
-    ++(s.paused() ? into.paused : s.running() ? into.running : into.waiting);
-}
-
-std::vector<step_lane> sequence_table::idle_lanes(std::size_t most) const {
-  std::vector<step_lane> lanes;
-  for (const bool running : {true, false})
-    for (const auto& [id, s] : sequences_) {
-      if (s.running() != running || s.embedded())
-        continue;
-      if (lanes.size() >= most)
-        return lanes;
-      lanes.push_back({id, standing(s), 0, s.planned});
-    }
-  return lanes;
-}
-
-std::vector<step_lane> sequence_table::running_lanes() const {
-  std::vector<step_lane> lanes;
-  lanes.reserve(running_.size());
-  for (const auto& s : running())
-    if (!s.embedded())
-      lanes.push_back({s.id, standing(s), 0, s.planned});
-  return lanes;
-}
-
-std::optional<wait_cause> sequence_table::standing_of(std::uint64_t request) const {
-  std::optional<wait_cause> found;
-  const auto prefer = {wait_cause::judge,     wait_cause::mask,  wait_cause::turn,
-                       wait_cause::preempted, wait_cause::queue, wait_cause::paused};
-  const auto rank = [&](wait_cause what) { return std::ranges::find(prefer, what) - prefer.begin(); };
-  for (auto at = sequences_.lower_bound({request, 0}); at != sequences_.end() && at->first.request == request; ++at)
-    if (!at->second.embedded())
-      if (const auto its = standing(at->second); !found || rank(its) < rank(*found))
-        found = its;
-  return found;
-}
-
-wait_cause sequence_table::standing(const scheduled_sequence& s) const {
-  const auto* group = find_group(s.id.request);
-  const bool late = group ? group->deferred : s.deferred;
-  return s.paused() ? wait_cause::paused
-    : late          ? (group && group->at_judge ? wait_cause::judge : wait_cause::mask)
-    : s.running()   ? wait_cause::turn
-    : s.announced   ? wait_cause::preempted
-                    : wait_cause::queue;
-}
-
 // -- queues and slots -------------------------------------------------------------------------------------------------
 
-void sequence_table::enqueue(scheduled_sequence& s) {
-  if (s.running() || s.paused())
-    s.waits_since = 0;
-  if (s.running())
-    running_.emplace(order(s), &s);
-  else if (s.paused())
-    paused_.emplace(order(s), &s);
-  else
-    waiting_.add(s.asked->client, place_of(s));
-}
-
 void sequence_table::age(std::uint64_t step, std::uint64_t long_wait) {
-  if (waiting_.empty() || running_.empty())
+  if (waiting().empty() || idle())
     return;
-  const auto top = running_.begin()->second->priority;
+  const auto top = (*running().begin()).priority;
   std::vector<scheduled_sequence*> old;
-  for (const auto& [_, places] : waiting_.by_client())
+  for (const auto& [_, places] : waiting().by_client())
     for (const auto& place : places) {
       auto& s = at(place.id);
       if (s.waits_since == 0)
@@ -111,21 +29,12 @@ void sequence_table::age(std::uint64_t step, std::uint64_t long_wait) {
         old.push_back(&s);
     }
   for (auto* s : old) {
-    dequeue(*s);
+    queues_.leave(*s);
     s->priority = top;
-    enqueue(*s);
+    queues_.enter(*s);
   }
   if (!old.empty())
     changed();
-}
-
-void sequence_table::dequeue(const scheduled_sequence& s) {
-  if (s.running())
-    running_.erase(order(s));
-  else if (s.paused())
-    paused_.erase(order(s));
-  else
-    waiting_.remove(s.asked->client, place_of(s));
 }
 
 std::int32_t sequence_table::take_slot() {
@@ -143,16 +52,14 @@ void sequence_table::free(std::vector<std::int32_t>& slots) {
 
 scheduled_sequence& sequence_table::add(scheduled_sequence s) {
   auto& stored = sequences_.insert_or_assign(s.id, std::move(s)).first->second;
-  enqueue(stored);
-  paused_count_ += stored.paused();
+  queues_.enter(stored);
   if (stored.running())
     guesses_.begin(stored);
   return stored;
 }
 
 void sequence_table::admit(scheduled_sequence& s) {
-  dequeue(s);
-  waiting_.served(s.asked->client);
+  queues_.serve(s);
   if (s.grouped()) {
     auto& g = group_of(s);
     if (auto slots = slots_needed(s); slots > 0) {
@@ -166,7 +73,7 @@ void sequence_table::admit(scheduled_sequence& s) {
   } else {
     s.slot = take_slot();
   }
-  enqueue(s);
+  queues_.enter(s);
   guesses_.begin(s);
 }
 
@@ -202,85 +109,28 @@ bool sequence_table::one_runs(const sequence_group& g) const {
 
 void sequence_table::begin_step() {
   free(resting_slots_);
-  copies_.insert(copies_.end(), later_copies_.begin(), later_copies_.end());
-  later_copies_.clear();
-}
-
-void sequence_table::keep(std::span<const kernels::block_copy> line) {
-  for (const auto& copy : line)
-    copies_.push_back({block_move::kind::copy, copy.from, copy.to});
-}
-
-void sequence_table::fork_blocks(const scheduled_sequence& from, const scheduled_sequence& to, bool after_step) {
-  later_.forks.push_back({from.id, to.id});
-  if (recurrent_)
-    (after_step ? later_copies_ : copies_).push_back({block_move::kind::copy_state, from.slot, to.slot});
-}
-
-bool sequence_table::forks_later(std::uint64_t request) const {
-  return std::ranges::any_of(later_.forks, [request](const block_fork& f) { return f.to.request == request; });
+  notices_.begin_step();
 }
 
 void sequence_table::commit(block_request& request) {
   for (auto& s : running())
-    commit(s, request);
+    sequence_notices::commit(s, request);
 }
 
-void sequence_table::commit(scheduled_sequence& s, block_request& request) {
-  if (s.whole)
-    return;
-  constexpr auto block = kernels::block_tokens;
-  const auto full = std::min(s.planned, s.known()) / block * block;
-  if (full <= s.committed)
-    return;
-  request.commits.push_back({s.id, {s.tokens.begin() + s.committed, s.tokens.begin() + full}});
-  s.committed = full;
-}
-
-void sequence_table::leave(scheduled_sequence& s, block_request& request) {
-  commit(s, request);
-  request.releases.push_back(s.id);
-  if (&request != &later_) // which comes later: it has no blocks, and gets none of one that was dropped
-    std::erase_if(later_.forks, [&](const block_fork& f) { return f.to == s.id; });
-  running_.erase(order(s));
+void sequence_table::leave(scheduled_sequence& s, block_request* now) {
+  notices_.leave(s, now);
+  queues_.leave(s);
   guesses_.end(s);
   // One that ends may have rows in the step that is planned, where another's would meet them in one state.
-  (recurrent_ && &request == &later_ ? resting_slots_ : free_slots_).push_back(std::exchange(s.slot, -1));
+  (recurrent_ && !now ? resting_slots_ : free_slots_).push_back(std::exchange(s.slot, -1));
   free(s.sibling_slots);
   s.planned = 0;
 }
 
-void sequence_table::add_load(load_report& to) const {
-  for (const auto& [_, s] : sequences_) {
-    if (s.gives_way())
-      continue;
-    const auto with_slots = static_cast<std::int32_t>(s.sibling_slots.size());
-    to.running += (s.running() ? 1 : 0) + with_slots;
-    to.waiting += (s.running() ? 0 : 1) + s.siblings - with_slots;
-    if (s.running() && s.decodes()) {
-      to.decodes += shape_of(s.known() - 1, 1, 1);
-      continue;
-    }
-    const auto done = s.running() ? s.planned : std::min(s.expected_cached, s.known() - 1);
-    to.prompts += shape_of(done, s.known() - done, 1);
-  }
-  to.free_slots = free_slots();
-}
-
-void sequence_table::add_lengths(load_report& to) const {
-  for (const auto& s : running())
-    if (s.expected && !s.gives_way()) {
-      to.left.push_back(s.left());
-      to.growth += s.expected->length.quantile_left(0.8, s.answered());
-    }
-  std::ranges::sort(to.left);
-  to.left.resize(std::min(to.left.size(), load_report::most_left));
-}
-
 void sequence_table::suspend(scheduled_sequence& s, block_request& request) {
   ++s.losses;
-  leave(s, request);
-  enqueue(s);
+  leave(s, &request);
+  queues_.enter(s);
 }
 
 void sequence_table::suspend(sequence_group& g, block_request& request) {
@@ -296,20 +146,17 @@ void sequence_table::end(sequence_id id) {
   if (!s)
     return;
   if (s->running())
-    leave(*s, later_);
+    leave(*s, nullptr);
   else
-    dequeue(*s);
+    queues_.leave(*s);
   const auto* g = find_group(id.request);
   if (g ? g->sampler_knows : s->samples_in_flight > 0 || s->known() > s->prompt_tokens() || s->embeds())
-    ended_.push_back(id); // else the sampler does not know it
+    notices_.ended(id); // else the sampler does not know it
   const auto since = s->paused_since;
   sequences_.erase(id);
-  if (since != 0) {
-    --paused_count_;
-    if (const auto other = sequences_.lower_bound({id.request, 0});
-        other == sequences_.end() || other->first.request != id.request)
-      pauses_.erase(since);
-  }
+  const auto other = sequences_.lower_bound({id.request, 0});
+  if (since != 0 && (other == sequences_.end() || other->first.request != id.request))
+    pauses_.erase(since);
   changed();
 }
 
@@ -324,7 +171,7 @@ void sequence_table::cancel(std::uint64_t request) {
 }
 
 void sequence_table::fail(std::uint64_t request, error why) {
-  failed_.emplace_back(request, std::move(why));
+  notices_.failed(request, std::move(why));
   cancel(request);
 }
 
@@ -339,20 +186,19 @@ std::vector<std::uint64_t> sequence_table::pause(std::uint64_t request, bool pau
     pauses_.erase(first->second.paused_since);
   for (auto i = first; i != sequences_.end() && i->first.request == request; ++i) {
     auto& s = i->second;
-    dequeue(s);
+    queues_.leave(s);
     s.paused_since = paused ? last_pause_ : 0;
-    enqueue(s);
-    paused_count_ += paused ? 1 : -1;
+    queues_.enter(s);
   }
   changed();
-  while (paused_count_ > most) {
+  while (queues_.paused_count() > most) {
     dropped.push_back(paused_of_largest());
     cancel(dropped.back());
   }
   return dropped;
 }
 
-// Of the client that has most paused sequences, the request paused longest: its readers must not cost others theirs.
+// The request paused longest of the client that has most paused sequences: its readers must not cost others theirs.
 std::uint64_t sequence_table::paused_of_largest() const {
   std::map<std::string_view, std::size_t> sizes;
   for (const auto& [_, s] : sequences_)
@@ -370,15 +216,14 @@ std::uint64_t sequence_table::paused_of_largest() const {
 void sequence_table::spare(scheduled_sequence& member, sequence_group& g) {
   if (!member.running())
     return;
-  commit(member, later_); // ahead of forks, which go on behind it
+  notices_.commit(member); // ahead of forks, which go on behind it
   g.spare_slots.push_back(member.slot);
 }
 
 void sequence_table::drop(scheduled_sequence& member) {
   if (member.running())
-    release_blocks(member.id);
-  dequeue(member);
-  paused_count_ -= member.paused();
+    notices_.release(member.id);
+  queues_.leave(member);
   sequences_.erase(member.id);
 }
 
@@ -386,7 +231,7 @@ sequence_id sequence_table::fork(const scheduled_sequence& parent, sequence_grou
   auto forked = parent;
   become_member(forked, g);
   if (parent.running())
-    fork_blocks(parent, forked, false);
+    notices_.fork(parent, forked, false);
   return add(std::move(forked)).id;
 }
 
@@ -398,7 +243,7 @@ sequence_id sequence_table::fork(const scheduled_sequence& parent, sequence_grou
   forked.committed = std::min(parent.committed, forked.planned / kernels::block_tokens * kernels::block_tokens);
   become_member(forked, g);
   if (parent.running())
-    later_.forks.push_back({parent.id, forked.id, forked.planned});
+    notices_.fork(parent.id, forked.id, forked.planned);
   return add(std::move(forked)).id;
 }
 

@@ -1,23 +1,14 @@
 // Which sequences there are, and where each stands: waiting, running in a slot, or paused. Owns sequences, groups,
-// queues and slots, and keeps what a change of place means for others until they ask: forks and releases for the block
-// manager, sequences that have ended for the sampler, requests that have failed for their clients. Decides nothing.
+// queues and slots, and notes what a change of place means for others. Decides nothing.
 // Owned by the scheduler; single-threaded.
 #pragma once
 
-#include "runtime/scheduling/cost/load_report.hpp"
-#include "runtime/scheduling/planning/fair_queue.hpp"
-#include "runtime/scheduling/planning/scheduled_sequence.hpp"
-#include "runtime/scheduling/scheduler_counters.hpp"
-#include "runtime/scheduling/step_record.hpp"
-#include "runtime/support/error.hpp"
+#include "runtime/scheduling/planning/sequence_notices.hpp"
+#include "runtime/scheduling/planning/sequence_queues.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
-#include <optional>
-#include <ranges>
-#include <span>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -25,49 +16,44 @@ namespace troupe {
 class step_guesses;
 
 class sequence_table {
+  static auto* found_in(auto& map, const auto& key) {
+    const auto found = map.find(key);
+    return found == map.end() ? nullptr : &found->second;
+  }
+
 public:
   /// `guesses` hears who runs. `recurrent`: slots have states.
   sequence_table(std::int32_t slots, step_guesses& guesses, bool recurrent = false);
 
   // -- who there is ---------------------------------------------------------------------------------------------------
 
-  scheduled_sequence* find(sequence_id id);
-  const scheduled_sequence* find(sequence_id id) const;
+  scheduled_sequence* find(sequence_id id) { return found_in(sequences_, id); }
+  const scheduled_sequence* find(sequence_id id) const { return found_in(sequences_, id); }
   scheduled_sequence& at(sequence_id id) { return sequences_.at(id); }
   const scheduled_sequence& at(sequence_id id) const { return sequences_.at(id); }
 
   /// Null for a request whose sequences are not judged together.
-  sequence_group* find_group(std::uint64_t request);
-  const sequence_group* find_group(std::uint64_t request) const;
+  sequence_group* find_group(std::uint64_t request) { return found_in(groups_, request); }
+  const sequence_group* find_group(std::uint64_t request) const { return found_in(groups_, request); }
   sequence_group& group_of(const scheduled_sequence& s) { return groups_.at(s.id.request); }
   const sequence_group& group_of(const scheduled_sequence& s) const { return groups_.at(s.id.request); }
 
+  const std::map<sequence_id, scheduled_sequence>& all() const { return sequences_; }
   /// In scheduling order.
-  auto running() {
-    return running_ | std::views::values |
-      std::views::transform([](scheduled_sequence* s) -> scheduled_sequence& { return *s; });
-  }
-  auto running() const {
-    return running_ | std::views::values |
-      std::views::transform([](const scheduled_sequence* s) -> const scheduled_sequence& { return *s; });
-  }
-  bool idle() const { return running_.empty(); }
-  std::int32_t running_count() const { return static_cast<std::int32_t>(running_.size()); }
-  const fair_queue& waiting() const { return waiting_; }
+  auto running() { return queues_.running(); }
+  auto running() const { return queues_.running(); }
+  bool idle() const { return running_count() == 0; }
+  std::int32_t running_count() const { return queues_.running_count(); }
+  const fair_queue& waiting() const { return queues_.waiting(); }
   std::int32_t free_slots() const { return static_cast<std::int32_t>(free_slots_.size()); }
-  void count(scheduler_counters& into) const;
-  std::vector<step_lane> idle_lanes(std::size_t most) const;
-  /// The same of those that run.
-  std::vector<step_lane> running_lanes() const;
-  /// Where the furthest sequence of a request stands; nothing: it has none, or waits for its end.
-  std::optional<wait_cause> standing_of(std::uint64_t request) const;
-  void add_load(load_report& to) const;
-  /// What is left of those that run, as far as it is expected.
-  void add_lengths(load_report& to) const;
 
   /// Grows whenever something has happened that may allow, or forbid, to plan a step.
   std::uint64_t version() const { return version_; }
   void changed() { ++version_; }
+
+  /// What others are to be told.
+  sequence_notices& notices() { return notices_; }
+  const sequence_notices& notices() const { return notices_; }
 
   // -- how they come and go -------------------------------------------------------------------------------------------
 
@@ -107,53 +93,24 @@ public:
   void drop(scheduled_sequence& member);
   /// A new member of a group, which begins with all that `parent` has, and in a spare slot if that one runs.
   sequence_id fork(const scheduled_sequence& parent, sequence_group& g);
-  /// The same with another transcript: it has what `parent` has as far as both begin alike, but for its last token. Not
-  /// of recurrent models, whose states cannot be taken back.
+  /// A new member with another transcript: it has what `parent` has as far as both begin alike, but for its last token.
+  /// Not for recurrent models, whose states cannot be taken back.
   sequence_id fork(const scheduled_sequence& parent, sequence_group& g, std::vector<token_id> tokens);
   /// When a group is admitted again, its first member brings the slots of sequences that may be forked.
   void settle(sequence_group& g);
 
-  // -- what others are to be told -------------------------------------------------------------------------------------
+  // -- a step ---------------------------------------------------------------------------------------------------------
 
   /// Tells the block manager of tokens that are known and computed.
   void commit(block_request& request);
-  /// Another sequence starts with all blocks and the state of `from`; both have slots. `after_step`: the state behind
-  /// the step that is planned now.
-  void fork_blocks(const scheduled_sequence& from, const scheduled_sequence& to, bool after_step);
-  void release_blocks(sequence_id id) { later_.releases.push_back(id); }
-  /// For the next block request: forks, and commits and releases of sequences that have ended.
-  const block_request& later() const { return later_; }
-  /// Members of its group were forked since the last one: the block manager does not know yet that they have blocks.
-  bool forks_later(std::uint64_t request) const;
-  block_request take_later() { return std::exchange(later_, {}); }
   /// A step is begun: slots that ended sequences had in the last one are free, and siblings forked from its rows can
   /// get their states.
   void begin_step();
-  /// States of sequences that were forked, and lines that are kept: copies of what is computed before the step that is
-  /// planned now.
-  std::vector<block_move> take_copies() { return std::exchange(copies_, {}); }
-  /// A tree's line was right: its blocks are copied to the sequence's own before any are used for something else.
-  void keep(std::span<const kernels::block_copy> line);
-  /// Sequences of which the sampler has a state that it can drop.
-  std::vector<sequence_id> take_ended() { return std::exchange(ended_, {}); }
-  std::vector<std::pair<std::uint64_t, error>> take_failed() { return std::exchange(failed_, {}); }
 
 private:
-  wait_cause standing(const scheduled_sequence& s) const;
   bool one_runs(const sequence_group& g) const;
-
-  using key = std::tuple<int, std::uint64_t, sequence_id>; // -priority, arrival, id: scheduling order
-  using queue = std::map<key, scheduled_sequence*>;
-
-  static key order(const scheduled_sequence& s) { return {-s.priority, s.asked->arrival, s.id}; }
-  static fair_queue::place place_of(const scheduled_sequence& s) {
-    return {s.priority, s.asked->arrival, s.id, s.asked->preference};
-  }
-  static void commit(scheduled_sequence& s, block_request& request);
   std::uint64_t paused_of_largest() const;
-  void enqueue(scheduled_sequence& s);
-  void dequeue(const scheduled_sequence& s);
-  void leave(scheduled_sequence& s, block_request& request);
+  void leave(scheduled_sequence& s, block_request* now);
   std::int32_t take_slot();
   void free(std::vector<std::int32_t>& slots);
   static void become_member(scheduled_sequence& forked, sequence_group& g);
@@ -161,20 +118,15 @@ private:
   step_guesses& guesses_;
   std::map<sequence_id, scheduled_sequence> sequences_;
   std::map<std::uint64_t, sequence_group> groups_; // by request
-  queue running_, paused_;                         // paused_: those that do not run
-  fair_queue waiting_;
+  sequence_queues queues_;
   std::map<std::uint64_t, std::uint64_t> pauses_; // paused_since -> request
   std::uint64_t last_pause_ = 0;
-  std::size_t paused_count_ = 0; // sequences, running ones included
   std::vector<std::int32_t> free_slots_;
   std::uint64_t version_ = 0;
 
   const bool recurrent_;
-  std::vector<block_move> copies_, later_copies_;
   std::vector<std::int32_t> resting_slots_; // whose states the step that is planned may still use
-  block_request later_;
-  std::vector<sequence_id> ended_;
-  std::vector<std::pair<std::uint64_t, error>> failed_;
+  sequence_notices notices_;
 };
 
 } // namespace troupe

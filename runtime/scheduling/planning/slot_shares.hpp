@@ -17,7 +17,7 @@ public:
   /// The slots of all clients that run. Names live as long as their sequences.
   slots_by_client held() const;
 
-  /// Of the slots, for each client that runs or waits.
+  /// An equal share of the slots for each client that runs or waits.
   std::int32_t equal() const;
 
   /// How many slots its client may have before it gets one for `s`. Beside clients whose tokens take longer for them,

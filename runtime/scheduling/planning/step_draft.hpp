@@ -84,11 +84,11 @@ public:
   /// The rows granted to a sequence: its known tokens, then a placeholder or guesses.
   void add_rows(const scheduled_sequence& s, const block_answer& answer, const block_grant& grant,
                 std::span<const token_id> guesses);
-  /// The same for a tree of guesses, all of which were granted. Returns its lines.
+  /// Adds a tree of guesses, all of which were granted. Returns its lines.
   std::shared_ptr<const kernels::tree_lines> add_tree(const scheduled_sequence& s, const block_answer& answer,
                                                       const block_grant& grant, const guess_run& guesses);
-  /// Of the rows just added, before `s` is told of them: the prompt's tokens to be scored, or the hidden states wanted.
-  /// Returns up to where the sequence is scored then.
+  /// Marks in the rows just added, before `s` is told of them, which tokens of the prompt are scored, or whose hidden
+  /// states are wanted. Returns up to where the sequence is scored then.
   std::int32_t add_scores(const scheduled_sequence& s, std::int32_t rows);
   std::int32_t add_hidden_rows(const scheduled_sequence& s, std::int32_t rows);
   /// The hidden states of the rows just added, for the guesser.

@@ -32,7 +32,7 @@ void step_planner::count(scheduler_counters& into) const {
 
 // -- when -------------------------------------------------------------------------------------------------------------
 
-bool step_planner::wants_step() { return !awaiting_grant_ && (!table_.later().empty() || can_plan()); }
+bool step_planner::wants_step() { return !awaiting_grant_ && (!table_.notices().later().empty() || can_plan()); }
 
 // Enough to keep all stages busy, and one that waits for its tokens at the first.
 std::ptrdiff_t step_planner::most_in_flight() const {
@@ -184,9 +184,9 @@ void step_planner::finished(const step_result& result, double ms, double compute
 // -- rounds -----------------------------------------------------------------------------------------------------------
 
 block_request step_planner::begin_step() {
-  block_request request = table_.take_later();
+  block_request request = table_.notices().take_later();
   table_.begin_step();
-  draft_.add_moves(table_.take_copies());
+  draft_.add_moves(table_.notices().take_copies());
   table_.commit(request);
   if (can_plan()) {
     microbatches_[as_size(rules_.turn())].stalled = table_.version(); // until there is a plan, or something changes
@@ -211,7 +211,7 @@ block_request step_planner::begin_step() {
 step_planner::next step_planner::granted(const block_grant& grant) {
   block_request next;
   const auto asked = draft_.take_demands();
-  draft_.add_moves(table_.take_copies());
+  draft_.add_moves(table_.notices().take_copies());
   draft_.add_moves(grant.moves);
   // Grants first: a sequence that has rows in this step can no longer be preempted.
   for (std::size_t i = 0; i < asked.size(); ++i)
@@ -284,7 +284,7 @@ std::shared_ptr<const step_plan> step_planner::finish_draft() {
     return nullptr;
   table_.changed();
   plan->step = ++last_step_;
-  plan->ended = table_.take_ended();
+  plan->ended = table_.notices().take_ended();
   plan->moves = draft_.take_moves();
   microbatches_[as_size(rules_.turn())].planned = plan->step;
   guesses_.planned(*plan);
