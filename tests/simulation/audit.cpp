@@ -67,7 +67,7 @@ std::string block_audit::of(const block_manager& m) {
   for (const auto& [hash, b] : pool.index_)
     if (pool.blocks_.at(static_cast<std::size_t>(b)).content.hash != hash)
       return "the index has block " + std::to_string(b) + " in a wrong place";
-  for (const auto& [id, _] : m.shipments_)
+  for (const auto& [id, _] : m.exchange_.shipments_)
     if (!m.sequences_.contains(id))
       return "a sequence is sent that there is not";
   if (pool.snapshots) {

@@ -12,7 +12,8 @@
 
 #include "runtime/scheduling/blocks/block_counters.hpp"
 #include "runtime/scheduling/blocks/block_pool.hpp"
-#include "runtime/scheduling/blocks/block_snapshots.hpp"
+#include "runtime/scheduling/blocks/content_exchange.hpp"
+#include "runtime/scheduling/blocks/sequence_blocks.hpp"
 #include "runtime/scheduling/step.hpp"
 
 #include <array>
@@ -42,14 +43,15 @@ public:
   block_manager(std::int32_t blocks, bool prefix_cache, std::int32_t host_blocks = 0,
                 hash_fn hash = block_pool::content_hash)
     : prefix_cache_(prefix_cache), pool_(blocks, host_blocks, hash) {}
+  block_manager(const block_manager&) = delete; // its parts refer to each other
+  block_manager& operator=(const block_manager&) = delete;
 
   /// Before anything is served.
   void keep_outside(kept_outside how) { pool_.kept = std::move(how); }
 
   /// `states`: with the blocks of a prompt, also the last snapshot; null: none.
   void send_with(std::shared_ptr<const image_pool> images, std::shared_ptr<const image_pool> states = {}) {
-    to_send_ = std::move(images);
-    states_to_send_ = std::move(states);
+    exchange_.send_with(std::move(images), std::move(states));
   }
   /// Before anything is served: sequences have states, and cached prefixes end with a snapshot of them.
   void keep_snapshots(state_snapshots where) { pool_.snapshots = std::move(where); }
@@ -58,10 +60,10 @@ public:
 
   /// Whoever is to get a request's blocks (block_destination) has those before place `first`, and takes the others:
   /// grants list them to be saved, as they are committed and there are images. Unknown requests are ignored.
-  void accept(std::uint64_t request, std::int32_t first);
+  void accept(std::uint64_t request, std::int32_t first) { exchange_.accept(request, first); }
 
   /// What of a chain is cached, from its start.
-  block_found look_up(const block_lookup& l) const;
+  block_found look_up(const block_lookup& l) const { return exchange_.look_up(l); }
 
   /// A chain of another replica has ended before it was whole.
   void count_incomplete() { ++pool_.counters.incomplete; }
@@ -70,67 +72,28 @@ public:
 
   /// What each block holds, a character for each: 'f' nothing, 'c' cached content, 'd' cached content that is kept
   /// outside, too, '1' what one sequence refers to, '2' to '9' what so many share (or more).
-  /// Of a large pool a character stands for several blocks, as many as there are: the one in most use.
+  /// In the map of a large pool, a character stands for several blocks and shows the one in most use.
   std::string map() const { return pool_.map(); }
 
 private:
   friend struct block_audit; // tests/simulation
 
   using block_id = block_pool::block_id;
-  using chain = block_pool::chain;
   static constexpr std::int32_t block_size = kernels::block_tokens;
   static constexpr block_id none = block_pool::none;
-
-  struct sequence {
-    std::vector<block_id> table;
-    std::int32_t length = 0;           // positions granted
-    std::int32_t committed_blocks = 0; // full blocks in the index
-    std::uint64_t content = 0;         // of the last committed block
-    std::uint64_t hash = 0;
-    std::uint64_t root = 0;     // of its chain
-    std::vector<token_id> tail; // committed tokens of the block not yet full
-    block_key key;              // of the last committed block, if content is kept outside
-    sequence_snapshots snapshots;
-  };
-
-  /// Blocks of a sequence that another replica gets.
-  struct shipment {
-    block_destination_ptr to;
-    std::int32_t next = none; // place of the next one; none: they are not accepted yet
-    bool with_state = true;   // a snapshot follows
-  };
-
-  /// A block in host memory that a sequence being opened shares.
-  struct host_hit {
-    std::size_t place; // in the block table
-    host_block_pool::slot_id slot;
-  };
 
   void commit(const block_commit& c);
   void fork(const block_fork& f);
   void release(sequence_id id);
   block_answer answer(const block_demand& d, swap_decision swap, block_grant& grant);
 
-  void index_full_block(sequence& s);
-  void drop_snapshots(sequence& s, std::int32_t length);
-  void truncate(sequence& s, std::int32_t length);
-  void shorten(sequence& s, std::int32_t length);
-  std::vector<host_hit> open(sequence& s, const std::vector<token_id>& tokens, std::int32_t most, prefix_salt salt,
-                             bool from_host);
   bool has(sequence_id id, std::int32_t positions) const;
   void let_go(std::vector<host_hit>& hits);
-  void arrive(const block_arrival& a, swap_decision swap, block_grant& grant);
-  void adopt_state(const block_arrival& a, const block_image_ptr& image, block_grant& grant);
-  void send_some(block_grant& grant);
-  bool send_state(const sequence& from, shipment& s, block_grant& grant);
-  void swap_in(sequence& s, std::vector<host_hit>& hits, swap_decision swap, block_grant& grant);
 
   bool prefix_cache_;
   block_pool pool_;
-  std::map<sequence_id, sequence> sequences_;
-  std::map<sequence_id, shipment> shipments_;
-  std::shared_ptr<const image_pool> to_send_; // null: nothing is sent
-  std::shared_ptr<const image_pool> states_to_send_;
+  std::map<sequence_id, sequence_blocks> sequences_;
+  content_exchange exchange_{pool_, prefix_cache_};
 };
 
 } // namespace troupe

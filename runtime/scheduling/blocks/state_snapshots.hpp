@@ -39,7 +39,7 @@ public:
   /// The content is gone.
   void forget(content_id content);
 
-  /// The same, unless the snapshot was used.
+  /// Forgets the content, unless its snapshot was used.
   void forget_unused(content_id content);
 
   void count(block_counters& into) const;

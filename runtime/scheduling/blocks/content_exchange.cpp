@@ -1,5 +1,4 @@
-// The part of class block_manager by which content leaves the pool and comes to it.
-#include "runtime/scheduling/blocks/block_manager.hpp"
+#include "runtime/scheduling/blocks/content_exchange.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -23,7 +22,7 @@ std::int32_t most_reached(std::span<const token_id> tokens) {
 
 } // namespace
 
-block_found block_manager::look_up(const block_lookup& l) const {
+block_found content_exchange::look_up(const block_lookup& l) const {
   block_found found;
   block_key key;
   if (pool_.kept)
@@ -46,18 +45,25 @@ block_found block_manager::look_up(const block_lookup& l) const {
 
 // -- what is sent to other replicas -----------------------------------------------------------------------------------
 
-void block_manager::accept(std::uint64_t request, std::int32_t first) {
+void content_exchange::offer(sequence_id id, const block_destination_ptr& to, block_grant& grant) {
+  if (!to_send_)
+    return;
+  shipments_.insert_or_assign(id, shipment{to});
+  grant.offers.push_back(to);
+}
+
+void content_exchange::accept(std::uint64_t request, std::int32_t first) {
   const auto found = shipments_.lower_bound({request, 0});
   if (found != shipments_.end() && found->first.request == request && found->second.next == none)
     found->second.next = std::max(first, 0);
 }
 
 // Committed blocks of running sequences do not change, and moves run behind the plans that compute them.
-void block_manager::send_some(block_grant& grant) {
+void content_exchange::send_some(const sequences& all, block_grant& grant) {
   for (auto& [id, s] : shipments_) {
     if (s.next == none)
       continue;
-    const auto& from = sequences_.at(id);
+    const auto& from = all.at(id);
     for (const auto end = std::min(from.committed_blocks, s.to->blocks()); s.next < end; ++s.next) {
       auto image = to_send_->take();
       if (!image) {
@@ -79,7 +85,7 @@ void block_manager::send_some(block_grant& grant) {
 }
 
 // The last one that the prompt has, if there is one. False if it must wait.
-bool block_manager::send_state(const sequence& from, shipment& s, block_grant& grant) {
+bool content_exchange::send_state(const sequence_blocks& from, shipment& s, block_grant& grant) {
   for (auto place = most_reached(*s.to->tokens); place-- > 0;)
     if (const auto slot = pool_.snapshots->find(pool_.content(from.table[static_cast<std::size_t>(place)]).id)) {
       auto image = states_to_send_->take();
@@ -99,8 +105,8 @@ bool block_manager::send_state(const sequence& from, shipment& s, block_grant& g
 // -- what is kept outside ---------------------------------------------------------------------------------------------
 
 // The blocks before the arrivals are referenced meanwhile, so that nothing of the chain is evicted for them, and all of it
-// is among the newest cached content afterwards. Images that have no room, no predecessor, or known content are dropped.
-void block_manager::arrive(const block_arrival& a, swap_decision swap, block_grant& grant) {
+// is among the newest cached content afterwards.
+void content_exchange::arrive(const block_arrival& a, swap_decision swap, block_grant& grant) {
   const auto chain_blocks = full_blocks(*a.tokens);
   std::vector<block_id> before;
   chain at{a.salt, a.salt};
@@ -148,7 +154,7 @@ void block_manager::arrive(const block_arrival& a, swap_decision swap, block_gra
       pool_.unreference(*b);
 }
 
-void block_manager::adopt_state(const block_arrival& a, const block_image_ptr& image, block_grant& grant) {
+void content_exchange::adopt_state(const block_arrival& a, const block_image_ptr& image, block_grant& grant) {
   if (!pool_.snapshots || !prefix_cache_ || image->place < 0 || image->place >= full_blocks(*a.tokens))
     return;
   chain at{a.salt, a.salt};
