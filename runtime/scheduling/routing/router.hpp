@@ -18,21 +18,15 @@
 // the replica with fewer sequences, then to the lower number. Owned by the engine; single-threaded.
 #pragma once
 
-#include "runtime/scheduling/cost/load_report.hpp"
-#include "runtime/scheduling/cost/step_pace.hpp"
-#include "runtime/scheduling/lengths/expected_answer.hpp"
-#include "runtime/scheduling/routing/prefix_memory.hpp"
+#include "runtime/scheduling/routing/awaited_answers.hpp"
+#include "runtime/scheduling/routing/replica_loads.hpp"
 #include "runtime/scheduling/routing/replica_role.hpp"
 #include "runtime/scheduling/routing/role_balance.hpp"
 #include "runtime/scheduling/routing/route_query.hpp"
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace troupe {
 
@@ -56,14 +50,7 @@ struct move_choice {
 
 class router {
 public:
-  /// What replicas are like. `bytes`: for all that is remembered of one replica's prefixes.
-  struct capacity {
-    std::int32_t blocks = 0, slots = 0, queue = 0;
-    std::int32_t step_rows = 0; // before it has reported any
-    std::size_t bytes = 16 << 20;
-    replica_role role = replica_role::any;
-    double block_copy_ms = 0; // in which a block comes here from another replica
-  };
+  using capacity = replica_capacity;
 
   /// `strict`: replicas do what their roles say as long as there are any, whatever it costs.
   explicit router(bool strict = false, role_balance roles = role_balance())
@@ -85,7 +72,7 @@ public:
   move_choice move(int from, int to, std::uint64_t was, std::uint64_t request, const route_query& what);
 
   /// A request has ended, perhaps before its replica heard of it.
-  void end(std::uint64_t request);
+  void end(std::uint64_t request) { loads_.end(request); }
 
   /// Has a replica take the other role, if that is due. Call it when something was sent or reported.
   std::optional<role_change> yield_roles(role_balance::time_point now);
@@ -94,68 +81,19 @@ public:
   replica_role role_of(int replica) const;
 
   /// Whether any replica's queue has room for one more request.
-  bool has_room() const;
+  bool has_room() const { return loads_.have_room(); }
 
   /// How long answers become, as far as they have ended anywhere.
-  length_model& lengths() { return lengths_; }
+  length_model& lengths() { return answers_.lengths(); }
 
 private:
-  /// Requests ahead of another one.
-  struct queue {
-    step_shape prompts; // without what is cached
-    std::int32_t sequences = 0, requests = 0;
-  };
-  struct replica_state {
-    load_report load;
-    capacity of;
-    prefix_memory prefixes;
-    replica_role home = replica_role::any; // of.role is what it does now
-    double prompt_ms = 0;                  // that all prompts take which were sent there
-    queue sent = {};                       // and not part of the report
-  };
-  struct sent_request {
-    int replica = 0;
-    step_shape prompt;
-    std::int32_t sequences = 0;
-  };
-
-  /// What is weighed of a request.
-  struct asked_for : route_query {
-    double answer = 0;      // tokens that are expected to follow
-    double long_answer = 0; // that follow at most, with a probability of 0.8
-  };
-
-  struct coming_request {
-    int replica = 0;
-    std::vector<std::uint64_t> chain; // of its prompt, which will be cached there
-  };
-
-  static bool has_room(const replica_state& r) { return r.sent.requests < r.load.queue_room; }
-  const load_report& measured(const replica_state& r) const;
-  replica_pace pace_of(const replica_state& r) const;
-  bool runs(replica_role role) const;
-  role_balance::work work_of(const replica_state& r) const;
-  void forget_sent(std::uint64_t request);
-  asked_for weighed(const route_query& what) const;
-  void await(std::uint64_t request, const route_query& what);
-  void learn(const ended_answer& ended);
-  double wait_ms(const replica_state& r, double rows, std::int32_t sequences) const;
-  double first_token_ms(const replica_state& r, const step_shape& prompt, const asked_for& what) const;
-  double answer_ms(const replica_state& r, const step_shape& prompt, const asked_for& what) const;
-  double delay_of_others(const replica_state& r, const step_shape& prompt) const;
-  double handover_ms(const replica_state& to, const step_shape& missing, const asked_for& what) const;
-  std::int32_t cached_tokens(const replica_state& r, const route_query& what) const;
-  double alone_ms(const replica_state& r, const step_shape& prompt) const;
-  void send(std::uint64_t request, int replica, const step_shape& prompt, const route_query& what);
+  role_balance::work work_of(const routed_replica& r) const;
 
   bool strict_;
   role_balance roles_;
-  std::map<int, replica_state> replicas_;          // that run, by number
-  std::map<std::uint64_t, sent_request> sent_;     // not yet part of a report
-  std::map<std::uint64_t, coming_request> coming_; // that will go on in another replica
-  length_model lengths_;
-  std::map<std::uint64_t, expected_answer> awaited_; // of requests that have not ended, as far as is known
-  double prompt_ms_ = 0;                             // of recent requests
+  replica_loads loads_;
+  awaited_answers answers_;
+  double prompt_ms_ = 0; // of recent requests, where replicas have roles
 };
 
 } // namespace troupe
