@@ -10,7 +10,7 @@ namespace {
 
 using namespace ast;
 
-class parser : expression_parser {
+class parser final : expression_parser {
 public:
   explicit parser(std::string_view source) : expression_parser(source) {}
 
@@ -148,6 +148,44 @@ private:
     auto through = filters(nullptr);
     auto inside = last_body("endset");
     out.push_back({where, capture{std::move(to), std::move(through), std::move(inside)}});
+  }
+
+  /// An assignment target: a name, a tuple of targets or, with `attributes`, an attribute of a namespace.
+  expression_ptr target(bool attributes) {
+    const auto where = here().at;
+    std::vector<expression_ptr> parts;
+    do
+      parts.push_back(one_target(attributes));
+    while (skip_op(","));
+    if (parts.size() == 1)
+      return std::move(parts.front());
+    return node<ast::tuple_literal>(where, std::move(parts));
+  }
+
+  expression_ptr one_target(bool attributes) {
+    const level guard(*this);
+    const auto where = here().at;
+    if (skip_op("(")) {
+      std::vector<expression_ptr> parts;
+      bool is_tuple = at_op(")");
+      while (!at_op(")")) {
+        parts.push_back(one_target(attributes));
+        if (!skip_op(","))
+          break;
+        is_tuple = true;
+      }
+      expect_op(")");
+      return is_tuple ? node<ast::tuple_literal>(where, std::move(parts)) : std::move(parts.front());
+    }
+    const auto word = expect_name();
+    if (constant(word))
+      refuse(where, "cannot assign to '" + word + "'");
+    auto result = node<ast::name>(where, word);
+    if (attributes && skip_op("."))
+      return node<ast::attribute>(where, std::move(result), expect_name());
+    if (word == "loop" && loops_ != 0)
+      refuse(where, "cannot assign to 'loop' inside of a loop");
+    return result;
   }
 
   /// A body that is a function in jinja2, so that `break` cannot leave it.
