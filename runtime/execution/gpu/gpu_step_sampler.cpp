@@ -1,12 +1,9 @@
 #include "runtime/execution/gpu/gpu_step_sampler.hpp"
 
-#include "runtime/execution/gpu/sampling_row.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 
 namespace troupe {
@@ -17,20 +14,6 @@ namespace cuda = kernels::cuda;
 
 constexpr std::size_t max_in_flight = 2;          // samples
 constexpr std::size_t usual_list_bytes = 8 << 10; // per sequence: about a thousand tokens to penalise, bias or mask
-
-/// The guess in a demand's row, behind those before it in its line.
-std::vector<token_id> guesses_until(const step_plan& plan, const sample_demand& demand, std::int32_t row) {
-  std::vector<token_id> guesses;
-  for (; row > 0; row = demand.parents ? (*demand.parents)[static_cast<std::size_t>(row) - 1] + 1 : row - 1)
-    guesses.push_back(plan.token_of(demand.logit_row + row));
-  std::ranges::reverse(guesses);
-  return guesses;
-}
-
-template <class T>
-std::size_t bytes_of(const std::vector<T>& v) {
-  return (v.size() * sizeof(T) + 15) / 16 * 16;
-}
 
 } // namespace
 
@@ -54,13 +37,12 @@ gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int
     results_(cuda::allocate(max_rows_ * sizeof(cuda::sampled_row))),
     edited_(cuda::allocate(max_rows_ * vocab_ * sizeof(float))),
     judge_(eos_ids_, std::move(host)) {
-  std::erase_if(eos_ids_, [&](token_id id) { return !is_known(id); });
+  std::erase_if(eos_ids_, [this](token_id id) { return id < 0 || static_cast<std::size_t>(id) >= vocab_; });
   const auto bytes = max_rows_ * (sizeof(cuda::sampling_row) + usual_list_bytes);
   inputs_.reserve(bytes);
   for (std::size_t i = 0; i < max_in_flight; ++i) {
-    pinned_inputs_.push_back({cuda::allocate_pinned(bytes), bytes});
-    pinned_results_.push_back(
-      {cuda::allocate_pinned(max_rows_ * sizeof(cuda::sampled_row)), max_rows_ * sizeof(cuda::sampled_row)});
+    pinned_inputs_.add(bytes);
+    pinned_results_.add(max_rows_ * sizeof(cuda::sampled_row));
   }
 }
 
@@ -83,7 +65,7 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
   d.hidden = logits.hidden;
   d.width = logits.width;
   d.done = std::make_shared<cuda::event>();
-  image inputs;
+  sampling_inputs inputs(vocab_);
   if (plan->samples.size() > max_sequences_)
     throw failure(errc::internal, "a step samples more tokens than there are sequences");
   for (const auto& demand : plan->samples) {
@@ -107,21 +89,21 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
       d.host->draws.push_back({&demand, found->second.on_host, 0, {}, false});
       continue;
     }
-    add(inputs, demand, *plan, found->second);
+    inputs.add(demand, *plan, found->second.state, found->second.in_flight++);
     d.demands.push_back(&demand);
   }
   cuda::wait_for(stream_, dynamic_cast<const cuda::event&>(*logits.ready));
   auto tokens = std::make_shared<cuda::event>();
-  if (inputs.rows.size() > max_rows_)
+  if (inputs.rows() > max_rows_)
     throw failure(errc::internal, "a step samples more tokens than a sampler has memory for");
-  if (!inputs.rows.empty())
+  if (inputs.rows() > 0)
     run(inputs, d, logits.vocab);
   if (d.host)
     draw_on_host(logits, d);
   tokens->record(stream_);
   if (!d.demands.empty()) {
-    const auto bytes = inputs.rows.size() * sizeof(cuda::sampled_row);
-    d.results = lend(pinned_results_, bytes);
+    const auto bytes = inputs.rows() * sizeof(cuda::sampled_row);
+    d.results = pinned_results_.lend(bytes);
     cuda::copy_to_host(stream_, d.results.get(), results_.get(), bytes);
   }
   if (host_judge::concerns(*plan) || std::ranges::any_of(plan->samples, &sample_demand::constrained))
@@ -132,60 +114,12 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
   return {plan->step, nullptr, slots_, tokens};
 }
 
-void gpu_step_sampler::add(image& to, const sample_demand& demand, const step_plan& plan, sequence& s) const {
-  for (std::int32_t i = 0; i <= demand.guesses; ++i)
-    add_row(to, demand, plan, s, i);
-  ++s.in_flight;
-}
-
-// Of the demand's row `i`: its guess and those before it in its line are taken for right.
-void gpu_step_sampler::add_row(image& to, const sample_demand& demand, const step_plan& plan, const sequence& s,
-                               std::int32_t i) const {
-  const auto& state = s.state;
-  const auto& p = state.params();
-  const auto guesses = guesses_until(plan, demand, i);
-  const auto unknown = static_cast<std::uint64_t>(s.in_flight) + guesses.size(); // tokens that `state` lacks
-  auto row = sampling_row_of(p);
-  row.logit_row = demand.logit_row + i;
-  row.position = state.position() + unknown;
-  row.index = state.index();
-  row.slot = demand.slot;
-  if (state.uses_counts()) {
-    row.pending = s.in_flight > 0;
-    const auto before = to.counts.size();
-    for (const auto& entry : state.counts().distinct())
-      if (is_known(entry.id))
-        to.counts.push_back({entry.id, entry.generated});
-    for (const auto guess : guesses) {
-      const auto known = std::find_if(to.counts.begin() + static_cast<std::ptrdiff_t>(before), to.counts.end(),
-                                      [guess](const auto& entry) { return entry.id == guess; });
-      if (known != to.counts.end())
-        ++known->generated;
-      else
-        to.counts.push_back({guess, 1});
-    }
-    row.counted = static_cast<std::int32_t>(to.counts.size() - before);
-  }
-  const auto biases_before = to.biases.size();
-  for (const auto& [id, bias] : p.logit_bias)
-    if (is_known(id))
-      to.biases.push_back({id, bias});
-  row.bias_count = static_cast<std::int32_t>(to.biases.size() - biases_before);
-  if (state.emitted() + unknown < static_cast<std::uint64_t>(p.min_tokens)) {
-    const auto before = to.masked.size();
-    to.masked.insert(to.masked.end(), state.eos_ids().begin(), state.eos_ids().end());
-    std::ranges::copy_if(p.stop_token_ids, std::back_inserter(to.masked), [&](token_id id) { return is_known(id); });
-    row.masked_count = static_cast<std::int32_t>(to.masked.size() - before);
-  }
-  to.rows.push_back(row);
-}
-
 void gpu_step_sampler::fetch_logits(const step_plan& plan, const step_output& logits, sample_in_flight& d) {
   d.judged_rows = host_judge::rows(plan);
   for (const auto& demand : plan.samples)
     for (std::int32_t i = 0; demand.constrained && i <= demand.guesses; ++i)
       d.judged_rows.push_back(demand.logit_row + i);
-  d.judged_logits = lend(pinned_logits_, std::max<std::size_t>(d.judged_rows.size() * vocab_ * sizeof(float), 1));
+  d.judged_logits = pinned_logits_.lend(std::max<std::size_t>(d.judged_rows.size() * vocab_ * sizeof(float), 1));
   auto* to = static_cast<float*>(d.judged_logits.get());
   for (const auto row : d.judged_rows) {
     cuda::copy_to_host(stream_, to, logits.logits.get() + static_cast<std::size_t>(row) * logits.vocab,
@@ -203,8 +137,8 @@ void gpu_step_sampler::draw_on_host(const step_output& logits, sample_in_flight&
     draw.row = rows;
     rows += static_cast<std::size_t>(draw.demand->guesses) + 1;
   }
-  d.host_logits = lend(pinned_logits_, rows * vocab_ * sizeof(float));
-  d.host_tokens = lend(pinned_tokens_, draws.size() * sizeof(std::int32_t));
+  d.host_logits = pinned_logits_.lend(rows * vocab_ * sizeof(float));
+  d.host_tokens = pinned_tokens_.lend(draws.size() * sizeof(std::int32_t));
   auto* values = static_cast<float*>(d.host_logits.get());
   auto* tokens = static_cast<std::int32_t*>(d.host_tokens.get());
   for (const auto& draw : draws) {
@@ -248,28 +182,12 @@ void gpu_step_sampler::collect_host_draws(sample_in_flight& d, step_result& resu
   }
 }
 
-void gpu_step_sampler::run(const image& inputs, sample_in_flight& d, std::size_t vocab) {
-  auto rows = inputs.rows;
-  const auto biases = bytes_of(rows), counts = biases + bytes_of(inputs.biases),
-             masked = counts + bytes_of(inputs.counts);
-  const auto bytes = masked + bytes_of(inputs.masked);
+void gpu_step_sampler::run(const sampling_inputs& inputs, sample_in_flight& d, std::size_t vocab) {
+  const auto bytes = inputs.bytes();
   auto* device = inputs_.reserve<char>(bytes);
-  const auto* bias = reinterpret_cast<const cuda::logit_bias*>(device + biases);
-  const auto* count = reinterpret_cast<const cuda::token_count*>(device + counts);
-  const auto* mask = reinterpret_cast<const std::int32_t*>(device + masked);
-  for (auto& row : rows) {
-    row.biases = bias;
-    row.counts = count;
-    row.masked = mask;
-    bias += row.bias_count, count += row.counted, mask += row.masked_count;
-  }
-  d.inputs = lend(pinned_inputs_, bytes);
+  d.inputs = pinned_inputs_.lend(bytes);
   auto* host = static_cast<char*>(d.inputs.get());
-  const auto put = [&](std::size_t at, const auto& v) {
-    if (!v.empty())
-      std::memcpy(host + at, v.data(), v.size() * sizeof(v[0]));
-  };
-  put(0, rows), put(biases, inputs.biases), put(counts, inputs.counts), put(masked, inputs.masked);
+  inputs.write(host, device);
   cuda::copy_to_device(stream_, device, host, bytes);
   cuda::sampling_params p;
   p.logits = d.logits.get();
@@ -279,7 +197,7 @@ void gpu_step_sampler::run(const image& inputs, sample_in_flight& d, std::size_t
   p.out = static_cast<cuda::sampled_row*>(results_.get());
   p.edited = static_cast<float*>(edited_.get());
   p.slot_tokens = slots_.get();
-  cuda::sample(stream_, p, rows.size());
+  cuda::sample(stream_, p, inputs.rows());
 }
 
 step_result gpu_step_sampler::collect() {
@@ -355,16 +273,6 @@ sampled_token gpu_step_sampler::finish(const cuda::sampled_row& row, sequence_st
 void gpu_step_sampler::check() const {
   if (!in_flight_.empty())
     in_flight_.front().done->happened();
-}
-
-// Allocating pinned memory is slow, so buffers are reused.
-kernels::buffer gpu_step_sampler::lend(std::vector<pinned_buffer>& pool, std::size_t bytes) {
-  for (auto& p : pool)
-    if (p.memory.use_count() == 1 && p.bytes >= bytes)
-      return p.memory;
-  std::erase_if(pool, [](auto& p) { return p.memory.use_count() == 1; });
-  pool.push_back({cuda::allocate_pinned(std::bit_ceil(bytes)), std::bit_ceil(bytes)});
-  return pool.back().memory;
 }
 
 } // namespace troupe

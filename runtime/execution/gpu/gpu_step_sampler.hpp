@@ -10,6 +10,8 @@
 
 #include "kernels/cuda/device/sampling.hpp"
 #include "kernels/cuda/device_scratch.hpp"
+#include "runtime/execution/gpu/pinned_pool.hpp"
+#include "runtime/execution/gpu/sampling_inputs.hpp"
 #include "runtime/execution/host_judge.hpp"
 #include "runtime/execution/prompt_pooling.hpp"
 #include "runtime/execution/step_runner.hpp"
@@ -78,29 +80,12 @@ private:
     std::shared_ptr<kernels::cuda::event> done;
   };
 
-  /// Inputs of the kernel, uploaded in one piece.
-  struct image {
-    std::vector<kernels::cuda::sampling_row> rows;
-    std::vector<kernels::cuda::logit_bias> biases;
-    std::vector<kernels::cuda::token_count> counts;
-    std::vector<std::int32_t> masked;
-  };
-
-  bool is_known(token_id id) const { return id >= 0 && static_cast<std::size_t>(id) < vocab_; }
-  void add(image& to, const sample_demand& demand, const step_plan& plan, sequence& s) const;
-  void add_row(image& to, const sample_demand& demand, const step_plan& plan, const sequence& s, std::int32_t i) const;
   void fetch_logits(const step_plan& plan, const step_output& logits, sample_in_flight& d);
   host_judge::logits_fn host_logits(const sample_in_flight& d) const;
   void draw_on_host(const step_output& logits, sample_in_flight& d);
   void collect_host_draws(sample_in_flight& d, step_result& result);
-  void run(const image& inputs, sample_in_flight& d, std::size_t vocab);
+  void run(const sampling_inputs& inputs, sample_in_flight& d, std::size_t vocab);
   sampled_token finish(const kernels::cuda::sampled_row& row, sequence_state& state) const;
-
-  struct pinned_buffer {
-    kernels::buffer memory;
-    std::size_t bytes = 0;
-  };
-  static kernels::buffer lend(std::vector<pinned_buffer>& pool, std::size_t bytes);
 
   std::vector<token_id> eos_ids_;
   std::size_t vocab_, max_sequences_, max_rows_;
@@ -109,8 +94,7 @@ private:
   std::shared_ptr<std::int32_t> slots_; // device memory, [max_sequences]
   kernels::buffer results_, edited_;    // device memory, [max_rows] and [max_rows, vocab]
   kernels::cuda::device_scratch inputs_;
-  std::vector<pinned_buffer> pinned_inputs_, pinned_results_, pinned_logits_,
-    pinned_tokens_; // lent while their use_count exceeds 1
+  pinned_pool pinned_inputs_, pinned_results_, pinned_logits_, pinned_tokens_;
   std::map<sequence_id, sequence> sequences_;
   std::deque<sample_in_flight> in_flight_;
   host_judge judge_;
