@@ -1,10 +1,12 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
-#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/attention_layers.hpp"
 #include "kernels/cuda/device/family_rows.hpp"
 #include "kernels/cuda/device/rope.hpp"
 #include "kernels/cuda/device/rows.hpp"
+#include "kernels/cuda/expect.hpp"
 #include "kernels/cuda/grouped_products.hpp"
+#include "kernels/cuda/kv_memory.hpp"
 #include "kernels/cuda/linear_layers.hpp"
 #include "kernels/cuda/recurrent_layers.hpp"
 #include "kernels/cuda/scratch_plan.hpp"
@@ -14,7 +16,6 @@
 #include "kernels/planned_steps.hpp"
 
 #include <algorithm>
-#include <set>
 
 namespace troupe::kernels::cuda {
 
@@ -22,53 +23,10 @@ namespace {
 
 constexpr int most_states_of_a_decoder = 4;
 
-void expect(bool holds, const char* message) {
-  if (!holds)
-    throw std::invalid_argument(message);
-}
-
-class device_kv_cache : public kv_cache {
-public:
-  explicit device_kv_cache(const kv_shape& wanted) {
-    shape = wanted;
-    data_ = cuda::allocate(shape.block_bytes() * shape.blocks);
-  }
-
-  /// [layers][blocks], then as in kv_layout.hpp.
-  unsigned char* data(int layer) const {
-    return static_cast<unsigned char*>(data_.get()) + shape.block_bytes_before(layer) * shape.blocks;
-  }
-  layer_cache layer(int index) const {
-    const auto [heads, dim, values] = shape.layer(index);
-    return {data(index), heads, dim, shape.type};
-  }
-
-  /// Layers whose blocks are alike: all, or each on its own.
-  struct alike {
-    int first, count;
-    std::size_t block_bytes, layer_bytes;
-  };
-  std::vector<alike> layers() const {
-    std::vector<alike> all;
-    const int count = shape.own.empty() ? shape.layers : 1;
-    for (int first = 0; first < shape.layers; first += count) {
-      const auto bytes = shape.block_bytes_before(first + 1) - shape.block_bytes_before(first);
-      all.push_back({first, count, bytes, bytes * shape.blocks});
-    }
-    return all;
-  }
-
-private:
-  buffer data_;
-};
-
 class backend_on_device final : public cuda_backend, public recurrent_ops, public gaussian_gates {
 public:
   explicit backend_on_device(const cuda_options& options)
-    : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {
-    if (options.unified_maximum)
-      counts_ = cuda::allocate(sizeof(softmax_counts));
-  }
+    : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {}
 
   std::string description() const override {
     return "cuda:" + std::to_string(options_.device) + ", " + info_.name + ", compute capability " +
@@ -83,16 +41,14 @@ public:
   void begin_step(const std::int32_t* slot_tokens) override { step_.begin(stream_, slot_tokens); }
   std::vector<std::uint64_t> launch_shape() const override { return step_.launch_shape(); }
   std::uint64_t memory_moves() const override {
-    return step_.growths() + states_.growths() + linear_.growths() + grouped_.growths() + indices_.growths() +
+    return step_.growths() + attention_.growths() + linear_.growths() + grouped_.growths() + indices_.growths() +
       factors_.growths();
   }
 
   bool deterministic() const override { return options_.deterministic; }
 
   std::vector<const softmax_counts*> softmax() const override {
-    if (!counts_)
-      return {};
-    return {static_cast<const softmax_counts*>(counts_.get())};
+    return attention_.counts() ? std::vector{attention_.counts()} : std::vector<const softmax_counts*>();
   }
 
   // A thread that loads has several backends, each of a device of its own.
@@ -226,61 +182,7 @@ public:
 
   void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                         const kv_cache& cache, int layer, const batch& rows) override {
-    const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    const auto shape = cache.shape.layer(layer);
-    expect(heads % shape.heads == 0, "attention: heads must be a multiple of the KV heads");
-    expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
-    expect(scores.scale > 0, "attention: the scale of scores must be positive");
-    step_.enter(stream_, rows);
-    const bool tensor_cores = has_tensor_attention(cache.shape.type, shape.dim);
-    attention_options options;
-    options.group = heads / shape.heads;
-    options.window = scores.window;
-    options.chunk = scores.chunk;
-    options.ahead = scores.ahead;
-    options.flash = tensor_cores && !options_.deterministic;
-    options.kv_heads = shape.heads;
-    options.multiprocessors = info_.multiprocessors;
-    options.least_common = tensor_cores ? least_common_quarters : 0;
-    const std::size_t state_bytes = static_cast<std::size_t>(heads * state_floats(shape.dim)) * sizeof(float);
-    options.most_slots = std::max<std::size_t>(1, state_memory / state_bytes);
-    const auto& planned = step_.attention(stream_, options);
-
-    attention_params p;
-    p.q = static_cast<const float*>(qkv.data);
-    p.q_stride = qkv.stride;
-    p.out = out.data;
-    p.out_type = out.type;
-    p.out_stride = out.stride;
-    p.heads = heads;
-    p.scale = exponent(scores.scale);
-    p.cap = exponent(scores.soft_cap);
-    p.slopes = scores.slopes;
-    p.sinks = scores.sinks;
-    p.cache = memory.layer(layer);
-    p.rows = planned.rows;
-    p.list = planned.list;
-    p.tables = step_.tables();
-    p.places = step_.places();
-    p.unified = tensor_cores && options_.unified_maximum.has_value();
-    p.maximum = exponent(options_.unified_maximum.value_or(0));
-    p.counts = static_cast<softmax_counts*>(counts_.get());
-    p.aligned = reinterpret_cast<std::uintptr_t>(p.q) % 16 == 0 && p.q_stride % 4 == 0 &&
-      reinterpret_cast<std::uintptr_t>(p.out) % (2 * size_of(p.out_type)) == 0 && p.out_stride % 2 == 0;
-    p.states = states_.reserve<float>(planned.plan.slots * state_bytes);
-    attend_flash(stream_, p, planned.flash, planned.plan.flash.size());
-    for (const auto& slab : planned.plan.slabs) {
-      const auto *small = planned.small + slab.small_first, *large = planned.large + slab.large_first;
-      if (tensor_cores) {
-        attend_common(stream_, p, planned.common + slab.common_first, slab.common);
-        attend(stream_, p, small, slab.small, small_tile);
-        attend(stream_, p, large, slab.large, large_tile);
-      } else {
-        attend_plainly(stream_, p, small, slab.small);
-        attend_plainly(stream_, p, large, slab.large);
-      }
-      merge_states(stream_, p, slab.merge_first, slab.merge);
-    }
+    attention_.attend(out, qkv, heads, scores, dynamic_cast<const device_kv_cache&>(cache), layer, rows);
   }
 
   bool has_family_ops() const override { return true; }
@@ -368,21 +270,7 @@ public:
   }
 
   void copy_blocks_on(const stream& on, kv_cache& cache, std::span<const block_copy> copies) override {
-    // Copies run concurrently up to the first that depends on an earlier one.
-    std::set<std::int32_t> read, written;
-    std::size_t first = 0;
-    for (std::size_t i = 0; i < copies.size(); ++i) {
-      const auto [from, to] = copies[i];
-      if (written.contains(from) || written.contains(to) || read.contains(to)) {
-        copy_together(on, cache, copies.subspan(first, i - first));
-        first = i;
-        read.clear();
-        written.clear();
-      }
-      read.insert(from);
-      written.insert(to);
-    }
-    copy_together(on, cache, copies.subspan(first));
+    dynamic_cast<const device_kv_cache&>(cache).copy(on, &on == &stream_ ? copies_ : copies_aside_, copies);
   }
 
   void copy_tokens(kv_cache& cache, int layer, std::span<const token_copy> copies) override {
@@ -404,18 +292,11 @@ public:
   }
 
   void save_block(const stream& on, const kv_cache& cache, std::int32_t block, void* host) override {
-    const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    for (const auto& l : memory.layers())
-      copy_layers(on, static_cast<unsigned char*>(host) + cache.shape.block_bytes_before(l.first), l.block_bytes,
-                  block_address(memory, l, block), l.layer_bytes, l.block_bytes, l.count);
+    dynamic_cast<const device_kv_cache&>(cache).save(on, block, host);
   }
 
   void restore_block(const stream& on, kv_cache& cache, std::int32_t block, const void* host) override {
-    const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    for (const auto& l : memory.layers())
-      copy_layers(on, block_address(memory, l, block), l.layer_bytes,
-                  static_cast<const unsigned char*>(host) + cache.shape.block_bytes_before(l.first), l.block_bytes,
-                  l.block_bytes, l.count);
+    dynamic_cast<const device_kv_cache&>(cache).restore(on, block, host);
   }
 
   // -- recurrent layers -----------------------------------------------------------------------------------------------
@@ -477,49 +358,19 @@ private:
     return select_device(device);
   }
 
-  static unsigned char* block_address(const device_kv_cache& memory, const device_kv_cache::alike& layers,
-                                      std::int32_t block) {
-    expect(block >= 0 && static_cast<std::size_t>(block) < memory.shape.blocks, "a block outside the KV cache");
-    return memory.data(layers.first) + static_cast<std::size_t>(block) * layers.block_bytes;
-  }
-
-  /// One copy, unless the cache is so large that the distance of its layers exceeds the largest pitch.
-  static void copy_layers(const stream& on, unsigned char* to, std::size_t to_pitch, const unsigned char* from,
-                          std::size_t from_pitch, std::size_t bytes, int layers) {
-    const auto count = static_cast<std::size_t>(layers);
-    if (std::max(to_pitch, from_pitch) <= most_pitch)
-      return copy_rows(on, to, to_pitch, from, from_pitch, bytes, count);
-    for (std::size_t i = 0; i < count; ++i)
-      copy_rows(on, to + i * to_pitch, bytes, from + i * from_pitch, bytes, bytes, 1);
-  }
-
-  void copy_together(const stream& on, kv_cache& cache, std::span<const block_copy> copies) {
-    const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    copy_blocks_params p;
-    p.copies = (&on == &stream_ ? copies_ : copies_aside_).upload(on, copies.data(), copies.size());
-    p.count = copies.size();
-    for (const auto& l : memory.layers()) {
-      p.cache = memory.data(l.first);
-      p.block_bytes = l.block_bytes;
-      p.layer_bytes = l.layer_bytes;
-      p.layers = l.count;
-      cuda::copy_blocks(on, p);
-    }
-  }
-
   cuda_options options_;
   device_info info_;
   stream stream_, copies_stream_;
   uploader weights_upload_{stream_};
   linear_layers linear_;
   step_memory step_;
+  attention_layers attention_{stream_, step_, options_, info_};
   recurrent_layers recurrence_{stream_, step_};
   grouped_products grouped_{*this};
-  device_scratch copies_, copies_aside_, states_, indices_, factors_;
+  device_scratch copies_, copies_aside_, indices_, factors_;
   device_scratch token_copies_;
   std::vector<token_copy> copied_tokens_; // that were uploaded last
   const token_copy* token_copies_on_device_ = nullptr;
-  buffer counts_; // softmax_counts
 };
 
 } // namespace

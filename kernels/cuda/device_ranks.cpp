@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device_group.hpp"
 #include "kernels/cuda/divided_rows.hpp"
+#include "kernels/cuda/expect.hpp"
 #include "kernels/cuda/grouped_products.hpp"
 #include "kernels/gaussian_gates.hpp"
 #include "kernels/planned_steps.hpp"
@@ -15,11 +16,6 @@
 namespace troupe::kernels::cuda {
 
 namespace {
-
-void require(bool holds, const char* message) {
-  if (!holds)
-    throw std::invalid_argument(message);
-}
 
 class device_ranks final : public cuda_backend, public recurrent_ops, public gaussian_gates, private device_group {
 public:
@@ -91,8 +87,8 @@ public:
 
   std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
     for (int i = 0; i < shape.layers; ++i)
-      require(static_cast<std::size_t>(shape.layer(i).heads) >= ranks.size(),
-              "GPUs share a model by KV heads: there must be at least as many KV heads as GPUs");
+      expect(static_cast<std::size_t>(shape.layer(i).heads) >= ranks.size(),
+             "GPUs share a model by KV heads: there must be at least as many KV heads as GPUs");
     auto cache = std::make_unique<sharded_cache>();
     cache->shape = shape;
     cache->parts.resize(ranks.size());
@@ -154,8 +150,8 @@ public:
 
   void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias, store how) override {
     const auto& whole = dynamic_cast<const sharded_matrix&>(w);
-    require(!whole.gated && out.cols == w.outputs,
-            "linear: the weights must be packed by pack(), out must have their columns");
+    expect(!whole.gated && out.cols == w.outputs,
+           "linear: the weights must be packed by pack(), out must have their columns");
     product(out, in, whole, how, false, [&](device_rank& r, const tensor& to, const tensor& from, std::size_t i) {
       r.backend->linear(to, from, *whole.shards[i], bias != nullptr ? bias + whole.columns[i].first : nullptr, how);
     });
@@ -168,8 +164,8 @@ public:
   void linear_activated(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
                         const float* bias) override {
     const auto& whole = dynamic_cast<const sharded_matrix&>(w);
-    require(whole.gated == gated && out.cols == w.outputs,
-            "linear_activated: the weights must be packed for it, out must have their columns");
+    expect(whole.gated == gated && out.cols == w.outputs,
+           "linear_activated: the weights must be packed for it, out must have their columns");
     product(out, in, whole, store::set, true, [&](device_rank& r, const tensor& to, const tensor& from, std::size_t i) {
       const auto [first, count] = whole.columns[i];
       const float* part = bias != nullptr ? bias + first : nullptr;
@@ -227,7 +223,7 @@ public:
     std::vector<tensor> parts(ranks.size());
     std::vector<column_range> columns(ranks.size());
     together([&](device_rank& r, std::size_t i) {
-      require(r.rotated.rows == qkv.rows, "attention: the rows must be those that were rotated last");
+      expect(r.rotated.rows == qkv.rows, "attention: the rows must be those that were rotated last");
       const auto kv = whole.kv_heads(i, layer);
       const auto q = static_cast<std::size_t>(kv.count * group);
       auto own = scores;
@@ -365,7 +361,7 @@ private:
 
   template <class Pack>
   std::unique_ptr<matrix> shards(std::span<const stored_matrix> stacked, bool gated, const Pack& pack) {
-    require(!stacked.empty(), "no matrix to pack");
+    expect(!stacked.empty(), "no matrix to pack");
     auto to = std::make_unique<sharded_matrix>();
     to->inputs = stacked.front().cols;
     to->outputs = outputs_of(stacked, gated);

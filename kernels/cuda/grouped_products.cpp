@@ -1,17 +1,11 @@
 #include "kernels/cuda/grouped_products.hpp"
 
 #include "kernels/cuda/device/family_rows.hpp"
-
-#include <stdexcept>
+#include "kernels/cuda/expect.hpp"
 
 namespace troupe::kernels::cuda {
 
 namespace {
-
-void expect(bool holds, const char* message) {
-  if (!holds)
-    throw std::invalid_argument(message);
-}
 
 tensor rows_of(const tensor& of, std::size_t first, std::size_t count) {
   return {static_cast<char*>(of.data) + first * of.stride * size_of(of.type), of.type, count, of.cols, of.stride};

@@ -1,20 +1,12 @@
 #include "kernels/cuda/linear_layers.hpp"
 
 #include "kernels/cuda/device/linear/linear.hpp"
+#include "kernels/cuda/expect.hpp"
 
 #include <algorithm>
 #include <limits>
 
 namespace troupe::kernels::cuda {
-
-namespace {
-
-void expect(bool holds, const char* message) {
-  if (!holds)
-    throw std::invalid_argument(message);
-}
-
-} // namespace
 
 linear_layers::linear_layers(stream& on, const cuda_options& options, const device_info& device)
   : stream_(on), l2_bytes_(device.l2_bytes) {

@@ -1,13 +1,10 @@
 #include "kernels/cuda/recurrent_layers.hpp"
 
+#include "kernels/cuda/expect.hpp"
+
 namespace troupe::kernels::cuda {
 
 namespace {
-
-void expect_rows(bool holds, const char* message) {
-  if (!holds)
-    throw std::invalid_argument(message);
-}
 
 const float* floats_of(const tensor& t) { return static_cast<const float*>(t.data); }
 
@@ -16,8 +13,8 @@ const float* floats_of(const tensor& t) { return static_cast<const float*>(t.dat
 void recurrent_layers::convolve(const tensor& out, const tensor& in, const convolution& how,
                                 const device_state_cache& states, int layer) {
   const auto channels = static_cast<std::size_t>(states.shape.channels);
-  expect_rows(in.type == dtype::f32 && out.type == dtype::f32 && in.cols == channels && out.cols == channels,
-              "convolve: both must be f32 with the states' channels");
+  expect(in.type == dtype::f32 && out.type == dtype::f32 && in.cols == channels && out.cols == channels,
+         "convolve: both must be f32 with the states' channels");
   convolve_params p;
   p.out = static_cast<float*>(out.data);
   p.out_stride = out.stride;
@@ -33,18 +30,17 @@ void recurrent_layers::recur(const tensor& out, const tensor& in, const tensor& 
                              const recurrence& how, const device_state_cache& states, int layer) {
   const auto& shape = states.shape;
   const bool by_channel = how.type == recurrence_type::channel_delta;
-  expect_rows(how.type != recurrence_type::none && how.heads == shape.heads && how.key_dim == shape.key_dim &&
-                how.value_dim == shape.value_dim && shape.decays == by_channel && how.heads > 0 && how.key_heads > 0 &&
-                how.heads % how.key_heads == 0,
-              "recur: heads of another shape than the states'");
+  expect(how.type != recurrence_type::none && how.heads == shape.heads && how.key_dim == shape.key_dim &&
+           how.value_dim == shape.value_dim && shape.decays == by_channel && how.heads > 0 && how.key_heads > 0 &&
+           how.heads % how.key_heads == 0,
+         "recur: heads of another shape than the states'");
   const auto heads = static_cast<std::size_t>(how.heads), values = heads * static_cast<std::size_t>(how.value_dim),
              keys = static_cast<std::size_t>(how.key_heads * how.key_dim);
-  expect_rows(in.type == dtype::f32 && out.type == dtype::f32 && in.cols == values + 2 * keys && out.cols == values,
-              "recur: rows of another shape than the heads'");
-  expect_rows(rates.type == dtype::f32 &&
-                rates.cols == heads * (by_channel ? static_cast<std::size_t>(how.key_dim) : 1) &&
-                (how.type == recurrence_type::ssd || (betas.type == dtype::f32 && betas.cols == heads)),
-              "recur: rates or betas of another shape than the heads'");
+  expect(in.type == dtype::f32 && out.type == dtype::f32 && in.cols == values + 2 * keys && out.cols == values,
+         "recur: rows of another shape than the heads'");
+  expect(rates.type == dtype::f32 && rates.cols == heads * (by_channel ? static_cast<std::size_t>(how.key_dim) : 1) &&
+           (how.type == recurrence_type::ssd || (betas.type == dtype::f32 && betas.cols == heads)),
+         "recur: rates or betas of another shape than the heads'");
   recur_params p;
   p.out = static_cast<float*>(out.data);
   p.out_stride = out.stride;
@@ -62,11 +58,11 @@ void recurrent_layers::recur(const tensor& out, const tensor& in, const tensor& 
 
 void recurrent_layers::gate(const tensor& out, const tensor& x, const tensor& gate, const gated_rows& how) {
   constexpr std::size_t most_groups = 65535; // blocks of a grid in the y direction
-  expect_rows(gate.type == dtype::f32 && x.type != dtype::f16 && out.type != dtype::f16 && x.cols == gate.cols &&
-                out.cols == x.cols,
-              "gate: f32 gates of rows in f32 or bf16");
-  expect_rows(how.norm == gate_norm::none || (how.group > 0 && x.cols / how.group < most_groups),
-              "gate: groups of no columns, or too many of them");
+  expect(gate.type == dtype::f32 && x.type != dtype::f16 && out.type != dtype::f16 && x.cols == gate.cols &&
+           out.cols == x.cols,
+         "gate: f32 gates of rows in f32 or bf16");
+  expect(how.norm == gate_norm::none || (how.group > 0 && x.cols / how.group < most_groups),
+         "gate: groups of no columns, or too many of them");
   gate_params p;
   p.out = out.data;
   p.out_type = out.type;
@@ -83,9 +79,9 @@ void recurrent_layers::gate(const tensor& out, const tensor& x, const tensor& ga
 }
 
 void recurrent_layers::multiply(const tensor& out, const tensor& a, const tensor& b) {
-  expect_rows(a.type == dtype::f32 && b.type == dtype::f32 && out.type != dtype::f16 && a.cols == b.cols &&
-                out.cols == a.cols,
-              "multiply: f32 rows of the same columns");
+  expect(a.type == dtype::f32 && b.type == dtype::f32 && out.type != dtype::f16 && a.cols == b.cols &&
+           out.cols == a.cols,
+         "multiply: f32 rows of the same columns");
   multiply_params p;
   p.out = out.data;
   p.out_type = out.type;

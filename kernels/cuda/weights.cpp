@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device/common.hpp"
 #include "kernels/cuda/device/rows.hpp"
+#include "kernels/cuda/expect.hpp"
 #include "kernels/formats/weight_groups.hpp"
 
 #include <algorithm>
@@ -11,11 +12,6 @@ namespace troupe::kernels::cuda {
 namespace {
 
 constexpr std::size_t stride_unit = 32; // inputs to which rows of floats are padded
-
-void expect(bool holds, const char* message) {
-  if (!holds)
-    throw std::invalid_argument(message);
-}
 
 /// The kind that a matrix is packed as: a quantised one, or bf16 for floats.
 weight_kind kind_of(const stored_matrix& m, quantization how) {

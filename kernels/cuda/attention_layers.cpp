@@ -1,0 +1,76 @@
+#include "kernels/cuda/attention_layers.hpp"
+
+#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/expect.hpp"
+#include "kernels/cuda/scratch_plan.hpp"
+
+#include <algorithm>
+
+namespace troupe::kernels::cuda {
+
+attention_layers::attention_layers(const stream& on, step_memory& step, const cuda_options& options,
+                                   const device_info& device)
+  : on_(on), step_(step), options_(options), device_(device) {
+  if (options.unified_maximum)
+    counts_ = allocate(sizeof(softmax_counts));
+}
+
+void attention_layers::attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                              const device_kv_cache& cache, int layer, const batch& rows) {
+  const auto shape = cache.shape.layer(layer);
+  expect(heads % shape.heads == 0, "attention: heads must be a multiple of the KV heads");
+  expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
+  expect(scores.scale > 0, "attention: the scale of scores must be positive");
+  step_.enter(on_, rows);
+  const bool tensor_cores = has_tensor_attention(cache.shape.type, shape.dim);
+  attention_options options;
+  options.group = heads / shape.heads;
+  options.window = scores.window;
+  options.chunk = scores.chunk;
+  options.ahead = scores.ahead;
+  options.flash = tensor_cores && !options_.deterministic;
+  options.kv_heads = shape.heads;
+  options.multiprocessors = device_.multiprocessors;
+  options.least_common = tensor_cores ? least_common_quarters : 0;
+  const std::size_t state_bytes = static_cast<std::size_t>(heads * state_floats(shape.dim)) * sizeof(float);
+  options.most_slots = std::max<std::size_t>(1, state_memory / state_bytes);
+  const auto& planned = step_.attention(on_, options);
+
+  attention_params p;
+  p.q = static_cast<const float*>(qkv.data);
+  p.q_stride = qkv.stride;
+  p.out = out.data;
+  p.out_type = out.type;
+  p.out_stride = out.stride;
+  p.heads = heads;
+  p.scale = exponent(scores.scale);
+  p.cap = exponent(scores.soft_cap);
+  p.slopes = scores.slopes;
+  p.sinks = scores.sinks;
+  p.cache = cache.layer(layer);
+  p.rows = planned.rows;
+  p.list = planned.list;
+  p.tables = step_.tables();
+  p.places = step_.places();
+  p.unified = tensor_cores && options_.unified_maximum.has_value();
+  p.maximum = exponent(options_.unified_maximum.value_or(0));
+  p.counts = static_cast<softmax_counts*>(counts_.get());
+  p.aligned = reinterpret_cast<std::uintptr_t>(p.q) % 16 == 0 && p.q_stride % 4 == 0 &&
+    reinterpret_cast<std::uintptr_t>(p.out) % (2 * size_of(p.out_type)) == 0 && p.out_stride % 2 == 0;
+  p.states = states_.reserve<float>(planned.plan.slots * state_bytes);
+  attend_flash(on_, p, planned.flash, planned.plan.flash.size());
+  for (const auto& slab : planned.plan.slabs) {
+    const auto *small = planned.small + slab.small_first, *large = planned.large + slab.large_first;
+    if (tensor_cores) {
+      attend_common(on_, p, planned.common + slab.common_first, slab.common);
+      cuda::attend(on_, p, small, slab.small, small_tile);
+      cuda::attend(on_, p, large, slab.large, large_tile);
+    } else {
+      attend_plainly(on_, p, small, slab.small);
+      attend_plainly(on_, p, large, slab.large);
+    }
+    merge_states(on_, p, slab.merge_first, slab.merge);
+  }
+}
+
+} // namespace troupe::kernels::cuda
