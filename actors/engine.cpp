@@ -1,6 +1,5 @@
 #include "actors/engine.hpp"
 
-#include "actors/actor_hooks.hpp"
 #include "actors/admissions.hpp"
 #include "actors/faults.hpp"
 #include "actors/kept_judge.hpp"
@@ -9,19 +8,18 @@
 #include "actors/messages/loading.hpp"
 #include "actors/messages/reminders.hpp"
 #include "actors/messages/roles.hpp"
+#include "actors/model_load.hpp"
 #include "actors/open_questions.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
+#include "actors/step_watchers.hpp"
 #include "runtime/engine/engine_snapshot.hpp"
 #include "runtime/engine/restart_policy.hpp"
 #include "runtime/scheduling/cost/load_report.hpp"
 #include "runtime/scheduling/step_record.hpp"
 
-#include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 
-#include <atomic>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,26 +30,20 @@ namespace troupe {
 
 namespace {
 
-/// What is to be loaded, and how.
-struct load_order {
-  engine_options options;
-  model_loader load;
-};
-
 class engine_state {
 public:
   static constexpr const char* name = "engine";
 
   engine_state(engine_actor::pointer self, engine_options options, engine_listener on_status, model_loader loader,
                model_loader judge_loader)
-    : self_(self), on_status_(std::move(on_status)), to_load_({std::move(options), std::move(loader)}) {
+    : self_(self), on_status_(std::move(on_status)), loading_(self_, std::move(options), std::move(loader)) {
     self_->set_down_handler([this](caf::down_msg& down) { child_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
     try {
-      if (!judge_of(to_load_->options.techniques)) {
-        load();
+      if (!judge_of(loading_.waits()->techniques)) {
+        loading_.start(on_status_);
       } else {
-        judge_.emplace(self_, to_load_->options, std::move(judge_loader));
+        judge_.emplace(self_, *loading_.waits(), std::move(judge_loader));
         judge_->start([tell = on_status_](const load_status& s) { tell(s, nullptr); });
       }
     } catch (...) {
@@ -61,7 +53,7 @@ public:
 
   // Replicas and the judge never outlive the engine. Requests notice its end.
   ~engine_state() {
-    *abandoned_ = true;
+    loading_.abandon();
     if (stopping_ || failed_)
       return;
     for (const auto* why : {"the supervisor of the engine was ended from outside", "out of memory"}) // needs none
@@ -90,9 +82,9 @@ public:
       [this](judge_ready) { judge_loaded(); },
       [this](const judge_failed& failed) { judge_ended(failed.why); },
       [this](answer_valued) { judge_->count(); },
-      [this](record_atom, const step_record_ptr& record) { pass_on(record); },
-      [this](watch_atom, const step_watcher_actor& watcher) { add_watcher(watcher); },
-      [this](unwatch_atom, const step_watcher_actor& watcher) { dismiss_watcher(watcher); },
+      [this](record_atom, const step_record_ptr& record) { take(*record), watchers_.pass_on(record); },
+      [this](watch_atom, const step_watcher_actor& watcher) { watchers_.add(watcher); },
+      [this](unwatch_atom, const step_watcher_actor& watcher) { watchers_.dismiss(watcher); },
       [this](look_atom) { return look(); },
       [this](news_atom, std::string& line) { tell(warning(std::move(line))); },
       [this](stats_atom) { return stats(); },
@@ -115,54 +107,26 @@ public:
 private:
   // -- loading --------------------------------------------------------------------------------------------------------
 
-  void load() {
-    auto work = [engine = engine_actor(self_), what = *std::exchange(to_load_, std::nullopt), tell = on_status_,
-                 abandoned = abandoned_](caf::event_based_actor* self) {
-      const auto progress = [&](const load_status& s) {
-        if (*abandoned)
-          throw failure(errc::cancelled, "the engine was stopped while it loaded");
-        tell(s, nullptr);
-      };
-      name_thread("loader");
-      try {
-        self->send(engine, model_loaded{what.load(what.options, progress)});
-      } catch (const failure& f) {
-        self->send(engine, load_failed{f.what_failed()});
-      } catch (const std::bad_alloc&) {
-        self->send(engine, load_failed{{errc::out_of_memory, "there is not enough memory to load the model", {}}});
-      } catch (...) {
-        self->send(engine, load_failed{error_of(std::current_exception())});
-      }
-    };
-    if (actor_hooks::now) {
-      loader_ = self_->spawn<caf::monitored>(work).address();
-      return;
-    }
-    expect_threads(1);
-    loader_ = self_->spawn<caf::detached + caf::monitored>(work).address();
-  }
-
   // It is loaded first, as it takes a known part of the memory, of which the model's KV cache takes what there is.
   void judge_loaded() {
     if (auto line = judge_->ready(); !line.empty() && model_)
       report_ready(std::move(line));
-    if (!to_load_ || failed_ || stopping_)
+    if (!loading_.waits() || failed_ || stopping_)
       return;
     try {
-      load();
+      loading_.start(on_status_);
     } catch (...) {
       on_exception(std::current_exception());
     }
   }
 
   void judge_ended(const error& why) {
-    if (to_load_)
+    if (loading_.waits())
       fail(why);
   }
 
-  // It does nothing more, and may have no memory to say that it has ended.
   void loader_ends() {
-    loader_ = {};
+    loading_.ended();
     if (stopping_)
       quit_when_done();
   }
@@ -174,7 +138,7 @@ private:
     replicas_.make(model_);
     requests_.open(model_);
     tell_who_judges();
-    watch_steps();
+    watchers_.tell_replicas();
     for (int i = 0; i < replicas_.size(); ++i)
       take(replicas_.start_first(i, requests_.closed()));
     if (!failed_)
@@ -238,7 +202,7 @@ private:
   void judge_lost(const fault& f) {
     if (stopping_ || failed_)
       return;
-    if (to_load_)
+    if (loading_.waits())
       return fail(f.why);
     const auto wait = judge_->wait_after(f);
     tell_who_judges();
@@ -268,31 +232,11 @@ private:
       replicas_.judge_by(judge_->now());
   }
 
-  // -- those who watch steps ------------------------------------------------------------------------------------------
+  // -- what is seen of it ---------------------------------------------------------------------------------------------
 
-  void add_watcher(const step_watcher_actor& watcher) {
-    if (watchers_.emplace(watcher.address(), watcher).second)
-      self_->monitor(watcher);
-    watch_steps();
-  }
-
-  void dismiss_watcher(const step_watcher_actor& watcher) {
-    self_->demonitor(watcher.address());
-    remove_watcher(watcher.address());
-  }
-
-  void remove_watcher(const caf::actor_addr& watcher) {
-    if (watchers_.erase(watcher) > 0)
-      watch_steps();
-  }
-
-  void watch_steps() { replicas_.watch_steps(!watchers_.empty()); }
-
-  void pass_on(const step_record_ptr& record) {
-    if (!record->remark.empty())
-      tell(record->remark);
-    for (auto& [_, watcher] : watchers_)
-      self_->send(watcher, record_atom::value, record);
+  void take(const step_record& record) {
+    if (!record.remark.empty())
+      tell(record.remark);
   }
 
   caf::result<engine_snapshot_ptr> look() {
@@ -361,12 +305,9 @@ private:
 
   void child_ended(const caf::down_msg& down) {
     requests_.gone(down.source);
-    remove_watcher(down.source);
-    if (down.source == loader_) {
-      loader_ = {};
-      if (!model_ && !failed_ && !stopping_) // it had no memory to report why
-        fail(fault_of(down.reason, self_->system()).why);
-    }
+    watchers_.remove(down.source);
+    if (loading_.lose(down.source) && !model_ && !failed_ && !stopping_) // it had no memory to report why
+      fail(fault_of(down.reason, self_->system()).why);
     if (judge_ && judge_->lose(down.source))
       judge_lost(fault_of(down.reason, self_->system()));
     if (auto* replica = replicas_.lose(down.source); replica && !stopping_)
@@ -380,17 +321,18 @@ private:
       return;
     stopping_ = reason;
     until_ended_ = engine_actor(self_);
-    *abandoned_ = true;
+    loading_.abandon();
     if (!failed_)
       requests_.refuse_all({errc::unavailable, "the engine is stopping", {}}, false);
     requests_.cancel_all();
     quit_when_done();
   }
 
-  // Requests first, so that each client receives its last event; then replicas. The loader polls `abandoned_`, so that
-  // it reports no progress after the engine has reported its end.
+  // Requests first, so that each client receives its last event; then replicas. The load reports no
+  // progress after the engine has reported its end.
   void quit_when_done() {
-    if (!requests_.empty() || loader_ || !replicas_.is_flushed([this] { quit_when_done(); }) || !replicas_.end())
+    if (!requests_.empty() || loading_.runs() || !replicas_.is_flushed([this] { quit_when_done(); }) ||
+        !replicas_.end())
       return;
     if (judge_ && judge_->now())
       return judge_->end();
@@ -407,15 +349,12 @@ private:
 
   engine_actor::pointer self_;
   engine_listener on_status_;
-  std::optional<load_order> to_load_; // until it loads
-  // Set when the load is no longer wanted.
-  std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
+  model_load loading_;
   loaded_model_ptr model_;
   replica_set replicas_{self_};
   admissions requests_{self_, replicas_};
-  caf::actor_addr loader_;          // while it loads
   std::optional<kept_judge> judge_; // if somebody values answers
-  std::map<caf::actor_addr, step_watcher_actor> watchers_;
+  step_watchers watchers_{self_, replicas_};
   open_questions asked_;
   std::optional<error> failed_;
   std::optional<caf::error> stopping_;
