@@ -17,7 +17,7 @@ namespace troupe {
 /// An exception of a handler or constructor, as the error that a client receives.
 error error_of(const std::exception_ptr& thrown) noexcept;
 
-/// The same as an exit reason; empty if there is no memory for one. `at_work`: by a handler.
+/// The exception as an exit reason; empty if there is no memory for one. `at_work`: a handler threw it.
 caf::error exit_reason_of(const std::exception_ptr& thrown, bool at_work = true) noexcept;
 
 struct fault {

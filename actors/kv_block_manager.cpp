@@ -114,7 +114,7 @@ private:
 
   // -- beside other replicas ------------------------------------------------------------------------------------------
 
-  // Of the sequences that the grant has opened.
+  // Offers to other replicas the chains of the sequences that the grant has opened.
   void offer(const block_grant& grant, const scheduler_actor& scheduler) {
     scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(scheduler);
     for (const auto& what : grant.offers)

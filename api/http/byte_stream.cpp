@@ -28,7 +28,7 @@ asio::ip::address address_of(const stream_socket& socket) {
   return address;
 }
 
-/// Of the program at the other end of a socket with a path; empty for others.
+/// The user whose program is at the other end of a socket with a path; empty for other sockets.
 std::string user_of(int socket) {
   sockaddr_storage own = {};
   socklen_t length = sizeof own;

@@ -104,7 +104,7 @@ public:
   /// Gives the socket away; nothing may be read or written here afterwards.
   stream_socket release_socket() { return std::move(socket_); }
 
-  /// Of the socket, which is open.
+  /// The descriptor of the socket, which must be open.
   int native_handle() { return socket_.native_handle(); }
   /// Closes the socket here alone: another process has it, too.
   void let_go();

@@ -29,7 +29,7 @@ public:
   /// Who listens there. Throws failure(unavailable) if nobody does, or somebody who is not of this user.
   static std::unique_ptr<control_peer> connect(const std::filesystem::path& path);
 
-  /// Of the process at the other end.
+  /// Whether the process at the other end runs as the same user.
   bool is_same_user() const;
 
   /// A file is sent along, and stays open here. False if the peer is gone or does not read.

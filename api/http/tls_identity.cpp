@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t most_pem_bytes = std::size_t(1) << 20;
 constexpr int most_in_chain = 32;
-// Of TLS 1.2, what keeps what was said a secret when the key is lost later; TLS 1.3 has nothing else.
+// With these, what was said stays a secret if the key is lost later (forward secrecy). TLS 1.3 has no others.
 constexpr auto ciphers_of_12 = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
 struct openssl_freed {

@@ -31,7 +31,7 @@ public:
   /// Throws bad_alloc.
   tls_link(const tls_identity& who, int socket);
 
-  /// As the server. A client that does not speak TLS ends it with wrong_protocol_type, and what it sent is still to be read
+  /// The server's part. If the client does not speak TLS, this ends with wrong_protocol_type, and what it sent can be read
   /// from the socket.
   outcome shake_hands();
   /// eof at the end of the client's input, whether it said so by TLS or not.

@@ -13,7 +13,7 @@ namespace troupe {
 /// {"queue": 1.5, ...}: where a request's time went, in milliseconds; parts that are 0 are left out.
 std::string json_of(const wait_parts& spent);
 
-/// Of one generation, or of several, whose times are those of the one that ended last.
+/// The timings of a generation. Of several, the times are those of the one that ended last.
 class answer_timings {
 public:
   void add(const done_event& done);

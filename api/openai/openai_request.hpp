@@ -87,7 +87,7 @@ std::string read_cache_salt(const field_reader& body);
 /// Throws failure(not_found) if `model` names neither the served model nor a variant (runtime/techniques/model_variants).
 void check_model_name(const field_reader& body, const served_model& model);
 
-/// The same for what variants cannot do: "embeddings are made". Throws failure(unsupported) if `model` names one.
+/// Throws failure(unsupported) if the body's `model` names a variant, for `what` these cannot do: "embeddings are made".
 void require_model_itself(const field_reader& body, const served_model& model, const std::string& what);
 
 /// The model's name in answers.

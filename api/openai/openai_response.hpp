@@ -75,7 +75,7 @@ public:
   /// Whole responses only: keeps `e` for body().
   void add(std::size_t prompt, const token_event& e);
   std::string body() const;
-  /// Of the answer.
+  /// The answer's id.
   const std::string& id() const { return id_; }
 
   /// Adds the usage, scores, and the finish reason of choices that had no final token_event. Streams and whole

@@ -97,7 +97,7 @@ public:
   virtual std::shared_ptr<model_wait> unload(std::string_view name);
   /// How long the model stays loaded once nobody uses it; below 0: for good; none: as usual. Until the next request.
   virtual void keep(std::string_view, std::optional<std::chrono::milliseconds>) {}
-  /// The same for one model, by its name. Throw failure(unavailable) if it is not loaded.
+  /// stats, look and watch for one model, by its name. Throw failure(unavailable) if it is not loaded.
   virtual engine_stats stats_of(std::string_view) const { return stats(); }
   virtual engine_snapshot look_at(std::string_view) const { return look(); }
   virtual std::shared_ptr<const void> watch_model(std::string_view, step_sink sink) const {

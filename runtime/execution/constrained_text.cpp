@@ -26,8 +26,8 @@ void clear(std::vector<std::uint64_t>& bits, token_id id) {
     bits[i / 64] &= ~(std::uint64_t(1) << (i % 64));
 }
 
-/// Of the exception that is being handled. In few words if there is no memory for more: on the threads that make masks, another
-/// exception would end the process.
+/// The exception that is being handled, in few words if there is no memory for more: on the threads that make masks,
+/// another exception would end the process.
 error why_there_is_no_mask() noexcept {
   try {
     throw;

@@ -18,7 +18,7 @@ using token_lookup = std::function<std::optional<token_id>(std::string_view)>;
 /// Whether a token of this name ends a turn in every vocabulary that has one, whatever kind its file gives it. For GGUF
 /// files, which name one end or two of several.
 bool is_end_by_name(std::string_view token);
-/// The same of names that other vocabularies also have as ordinary text: where the token is a control token.
+/// Whether a control token ends answers by its name, which other vocabularies also have as ordinary text.
 bool is_end_by_name_of_control(std::string_view token);
 
 /// Where `<|return|>` and `<|call|>` (or `<|flush|>` and `<|calls|>`) are tokens, these end answers, and `<|end|>` ends

@@ -58,9 +58,8 @@ std::optional<std::string> gguf_pre_tokenizer(const json::value& pre_tokenizer, 
 /// that GGUF cannot express.
 void describe_model(gguf_writer& to, const model_config& config, const std::string& name);
 
-/// The same of the tokenizer, ends, sampling and chat template of a folder of Hugging Face's files. What GGUF cannot
-/// say of a tokenizer is in a key of our own, with the whole of it; a line for the log where other programs then have
-/// none.
+/// Describes the tokenizer, ends, sampling and chat template of a folder of Hugging Face's files. A tokenizer that GGUF
+/// cannot describe is written whole into a key of our own; a line for the log says where other programs then have none.
 std::vector<std::string> describe_words(gguf_writer& to, const std::filesystem::path& folder,
                                         const model_config& config, const generation_defaults& generation,
                                         const tokenizer& tokens, const std::string& model);

@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// As the models of one origin spell them.
+/// How the models of one origin spell the tokens.
 struct infill_spelling {
   std::string_view prefix, suffix, middle;
   bool suffix_first = false;

@@ -29,7 +29,7 @@ block_key block_keys::next(const block_key& parent, std::span<const token_id> to
   return hash_under(secret_, words);
 }
 
-// Of no root or block: these have other lengths.
+// No root or block has this key: what they hash has another length.
 block_key block_keys::of_state(const block_key& block) const {
   return hash_under(secret_, std::array<std::uint64_t, 4>{block.high, block.low, 0x7374617465});
 }

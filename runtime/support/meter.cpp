@@ -66,7 +66,7 @@ bool meter::counts_allocations() {
 
 // -- the program's operator new ---------------------------------------------------------
 //
-// As the standard library's, with a question to the thread's meter. Weak: a program that brings its own keeps it.
+// They do what the standard library's do, and ask the thread's meter. Weak: a program that brings its own keeps it.
 
 namespace troupe::metered {
 

@@ -175,7 +175,7 @@ error_feedback make_error_feedback(std::vector<double> hessian, std::size_t inpu
   if (by_importance)
     std::ranges::stable_sort(result.order, std::ranges::greater(),
                              [&](std::uint32_t i) { return result.importance[i]; });
-  // Of the reversed matrix: then the inverse of its lower factor, reversed again, is the upper factor of the inverse.
+  // The matrix is reversed: the inverse of its lower factor, reversed again, is then the upper factor of the inverse.
   std::vector<double> reversed(n * n);
   pool.parallel_for(n, [&](std::size_t i, int) {
     const auto from = result.order[n - 1 - i];

@@ -64,7 +64,7 @@ numerics_id numerics_of(const opened_stage& stage) {
   return id;
 }
 
-/// Of all stages, and of models beside this one.
+/// The bytes that a block takes in all stages, and in models beside this one.
 std::size_t block_bytes_of(const opened_model& opened) {
   std::size_t bytes = 0;
   for (const auto& stage : opened.stages)

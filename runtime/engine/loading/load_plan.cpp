@@ -89,7 +89,7 @@ engine_options for_part(engine_options options, std::size_t part_of_block, std::
   return options;
 }
 
-/// The same options for the replicas that compute in a memory.
+/// The options of the replicas that compute in one memory.
 engine_options for_memory(engine_options options, const shared_memory& memory) {
   if (const int all = replica_count(options); memory.replicas != all) {
     options.kv_cache_bytes = options.kv_cache_bytes / static_cast<std::size_t>(all) *

@@ -95,7 +95,7 @@ private:
 /// Begins to plan in this process's part of the host's memory.
 memory_ledger::planning plan_host_memory();
 
-/// The same in the memory that holds a device's weights and K/V, the host's or its own.
+/// Begins to plan in the memory that holds a device's weights and K/V: the host's or its own.
 memory_ledger::planning plan_memory_of(const device& device);
 
 /// Whether weights and K/V of both are in one memory.

@@ -242,7 +242,7 @@ void step_cost::learn(const vector& h, double ms) {
     }
   const auto deviation = (first ? first_noise : noise) * expected.value;
   const auto variance = expected.variance + deviation * deviation;
-  // Of the logarithm: times differ by factors.
+  // The error of the logarithm, since times differ by factors.
   const auto error = expected.value * std::log(ms / expected.value), limit = most_deviations * std::sqrt(variance);
   const auto believed = std::clamp(error, -limit, limit) / variance;
   for (std::size_t i = 0; i < size; ++i) {

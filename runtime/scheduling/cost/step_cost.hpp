@@ -66,7 +66,7 @@ public:
     return expected_ms(step + more) - expected_ms(step);
   }
 
-  /// The same for steps with a target: beyond the largest step observed, each row may cost what one did on average.
+  /// An estimate for steps with a target: beyond the largest step observed, each row may cost what one did on average.
   double cautious_ms(const step_shape& step) const;
 
   /// With the context of recent steps that read prompts.

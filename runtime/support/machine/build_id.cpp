@@ -18,8 +18,8 @@ struct ids_so_far {
   bool has_program = false; // which comes first, without a name
 };
 
-/// Of the notes in a segment: (size of the name, of the content, type), the name, the content, each padded to 4 bytes; where
-/// it should be 8, their sizes are such that it makes no difference.
+/// Adds the ids among a segment's notes. A note is (size of the name, of the content, type), the name, the content, each
+/// padded to 4 bytes; where it should be 8, their sizes are such that it makes no difference.
 void add_ids_in(const char* notes, std::size_t bytes, std::string& to) {
   const auto padded = [](std::size_t size) { return (size + 3) / 4 * 4; };
   while (bytes >= sizeof(ElfW(Nhdr))) {

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As in linux/landlock.h of kernel 6.18; Debian 12's has not all of it.
+// The struct of linux/landlock.h in kernel 6.18; Debian 12's lacks a part.
 struct ruleset_rights {
   std::uint64_t files, net, scopes;
 };

@@ -41,7 +41,7 @@ struct asked_beams {
   std::optional<bool> drawn = {};  // do_sample
 };
 
-/// The same of a request whose other parameters have been read; of width 0 if it wants no beams. Sets what nobody has
+/// Reads the beams of a request whose other parameters have been read; width 0 if it wants none. Sets what nobody has
 /// given: with beams, the checkpoint's temperature and filters do not apply. `own`: the field that asks for a search
 /// of another kind with as many sequences; empty: none does. Throws failure(bad_request) naming the field if options
 /// contradict each other.

@@ -17,7 +17,7 @@ struct loaded_model; // runtime/engine/loading/loaded_model.hpp
 /// The name of its flag.
 inline constexpr auto reward_flag = "reward_model";
 
-/// Of the reward model's engine: on the same device, with the same types, and a KV cache for one long text.
+/// The options of the reward model's engine: the same device and types, and a KV cache for one long text.
 engine_options reward_options(const engine_options& options);
 
 /// Throws failure(unsupported) with a sentence unless the model can judge, and its device gives what it judges by.

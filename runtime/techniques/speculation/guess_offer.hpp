@@ -47,7 +47,7 @@ struct reached_guess {
   bool right = false;
 };
 
-/// Of the guesses, all that followed right ones, by the tokens that came: also those that no step has computed.
+/// The guesses that followed right ones, judged by the tokens that came: also those that no step has computed.
 std::vector<reached_guess> reached(const ranked_guesses& guesses, std::span<const token_id> came);
 
 } // namespace troupe

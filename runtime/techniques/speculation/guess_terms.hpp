@@ -50,7 +50,7 @@ private:
 };
 
 struct guess_terms {
-  /// Of guesses. `undrawn`: the draft model's before they are known.
+  /// Where guesses come from. `undrawn`: the draft model's, before they are known.
   enum source : std::size_t { ngram, lookahead, jacobi, draft, custom, sources, undrawn = sources };
 
   static constexpr std::size_t little_lag = 64; // tokens that the draft model computes beside its first guess

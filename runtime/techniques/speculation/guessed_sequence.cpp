@@ -103,7 +103,7 @@ guess_option guessed_sequence::option(const decoding_sequence& d, source from) {
   return o;
 }
 
-// Of a sequence without any guesses for long, each source in turn.
+// Where a sequence has had no guesses for long, each source gets its turn.
 std::optional<guessed_sequence::source> guessed_sequence::choose(const decoding_sequence& d, const plain_step& step,
                                                                  bool ask) {
   std::array<source, sources> there{};

@@ -57,7 +57,7 @@ private:
   std::uint64_t known_ = 0;                              // tokens of the sequence
   std::vector<std::vector<token_id>> levels_;            // [N - 1][W], each a place behind the level before
   bool moved_ = false;                                   // by a place, since the last tokens
-  // Of the last proposal:
+  // What was proposed last:
   std::vector<std::vector<std::int32_t>> places_; // [W][N - 1], its guess of a place and level; those that there are
   std::vector<token_id> proposed_;
 };

@@ -108,7 +108,7 @@ draft_place place_draft(const engine_options& options, const opened_model& of, b
   return place;
 }
 
-/// As they concern the draft model.
+/// The options as far as they concern the draft model.
 engine_options for_draft(engine_options options, const draft_place& place) {
   options.compute = place.compute;
   return options;

@@ -26,10 +26,10 @@ public:
   void append(token_id token);
   std::size_t tokens() const { return tokens_; }
 
-  /// Of the longest text that ends the sequence and occurs before, too.
+  /// The state of the longest text that ends the sequence and also occurs before.
   state repeated() const { return last_ == empty ? empty : states_[last_].shorter; }
 
-  /// Of the longest text that ends those of `s` and occurs elsewhere, too; not of `empty`.
+  /// The state of the longest text that ends those of `s` and also occurs elsewhere. `s` is not `empty`.
   state shorter(state s) const { return states_[s].shorter; }
 
   /// What a state's texts are: tokens of the longest, tokens up to the end of the first and of the last occurrence, and
@@ -39,7 +39,7 @@ public:
   std::size_t last_end(state s) const { return states_[s].last_end; }
   std::size_t occurrences(state s) const { return states_[s].occurrences; }
 
-  /// Of the texts of `s` with `token` behind; `none` if it never followed.
+  /// The state of the texts of `s` with `token` behind; `none` if it never followed.
   state next(state s, token_id token) const;
 
   /// What has followed the texts of `s`, the latest new one first: from `first_edge` by `edge::next` to `last_edge`.
