@@ -1,6 +1,7 @@
 #include "actors/engine.hpp"
 
 #include "actors/admissions.hpp"
+#include "actors/engine_status.hpp"
 #include "actors/faults.hpp"
 #include "actors/kept_judge.hpp"
 #include "actors/messages/endings.hpp"
@@ -36,15 +37,15 @@ public:
 
   engine_state(engine_actor::pointer self, engine_options options, engine_listener on_status, model_loader loader,
                model_loader judge_loader)
-    : self_(self), on_status_(std::move(on_status)), loading_(self_, std::move(options), std::move(loader)) {
+    : self_(self), status_(std::move(on_status)), loading_(self_, std::move(options), std::move(loader)) {
     self_->set_down_handler([this](caf::down_msg& down) { child_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
     try {
       if (!judge_of(loading_.waits()->techniques)) {
-        loading_.start(on_status_);
+        loading_.start(status_.listener());
       } else {
         judge_.emplace(self_, *loading_.waits(), std::move(judge_loader));
-        judge_->start([tell = on_status_](const load_status& s) { tell(s, nullptr); });
+        judge_->start([tell = status_.listener()](const load_status& s) { tell(s, nullptr); });
       }
     } catch (...) {
       on_exception(std::current_exception());
@@ -58,7 +59,7 @@ public:
       return;
     for (const auto* why : {"the supervisor of the engine was ended from outside", "out of memory"}) // needs none
       try {
-        report_failed({errc::internal, why, {}});
+        status_.failed({errc::internal, why, {}});
         return;
       } catch (...) {
         // The listener cannot be told.
@@ -114,7 +115,7 @@ private:
     if (!loading_.waits() || failed_ || stopping_)
       return;
     try {
-      loading_.start(on_status_);
+      loading_.start(status_.listener());
     } catch (...) {
       on_exception(std::current_exception());
     }
@@ -249,36 +250,18 @@ private:
 
   // -- status ---------------------------------------------------------------------------------------------------------
 
-  void report_ready(std::string line) {
-    load_status ready;
-    ready.now = load_status::stage::ready;
-    ready.line = std::move(line);
-    ready.degraded = degraded();
-    on_status_(ready, model_);
-  }
+  void report_ready(std::string line) { status_.ready(std::move(line), degraded(), model_); }
 
   void tell(log_line line) {
-    if (!replicas_.running() || stopping_)
-      return;
-    load_status status;
-    status.now = load_status::stage::ready;
-    status.news = std::move(line.text);
-    status.level = line.level;
-    on_status_(status, nullptr);
-  }
-
-  void report_failed(const error& why) {
-    load_status status;
-    status.now = load_status::stage::failed;
-    status.why = why;
-    on_status_(status, nullptr);
+    if (replicas_.running() && !stopping_)
+      status_.news(std::move(line));
   }
 
   void fail(const error& why) {
     if (stopping_)
       return;
     failed_ = why;
-    report_failed(why);
+    status_.failed(why);
     requests_.refuse_all(why, true);
   }
 
@@ -336,19 +319,14 @@ private:
       return;
     if (judge_ && judge_->now())
       return judge_->end();
-    load_status status;
-    status.now = load_status::stage::stopped;
-    if (model_) {
+    if (model_)
       model_->lengths->keep(replicas_.lengths());
-      status.line = model_->lengths->write();
-      status.level = log_level::warn;
-    }
-    on_status_(status, nullptr);
+    status_.stopped(model_ ? model_->lengths->write() : std::string());
     self_->quit(*stopping_);
   }
 
   engine_actor::pointer self_;
-  engine_listener on_status_;
+  engine_status status_;
   model_load loading_;
   loaded_model_ptr model_;
   replica_set replicas_{self_};

@@ -51,7 +51,6 @@ private:
   std::unique_ptr<control_peer> peer_;
   descriptor listening_, control_;
   std::string host_, version_;
-  bool ended_well_ = false;
   std::jthread reader_;
 };
 

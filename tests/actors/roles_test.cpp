@@ -1,12 +1,9 @@
 // Requests whose prompts one replica computes and whose answers another goes on with, under CAF's deterministic
 // coordinator: an engine that only routes, and worker groups that the test ends and starts.
-#include "actors/messages/admission.hpp"
-#include "runtime/scheduling/routing/router.hpp"
-#include "tests/actors/worker_group.hpp"
+#include "tests/actors/routed_groups.hpp"
 
 #include <algorithm>
 #include <deque>
-#include <numeric>
 
 using namespace troupe;
 using namespace troupe::testing;
@@ -17,10 +14,9 @@ constexpr std::int32_t blocks_of_pool = 40;
 constexpr int prefills = 0, decodes = 1;
 constexpr auto idle = std::chrono::milliseconds(20); // of virtual time, until a replica takes the other role
 
-struct roles_script {
-  router routes{true, role_balance(idle)};
-  std::map<int, scheduler_actor> schedulers;
-  std::shared_ptr<loaded_model> model;
+struct roles_script : routing_script {
+  roles_script() : routing_script(router(true, role_balance(idle))) {}
+
   std::map<std::uint64_t, std::pair<int, int>> places; // of requests by number, and where they may go on
   int moved = 0, stayed = 0, asked = 0, changes = 0;
 };
@@ -35,8 +31,7 @@ public:
     return engine_that(
       [this](const admission_wanted& its) {
         if (!its.query)
-          return self_->send(its.request, admit_atom::value,
-                             std::make_shared<const admit_reply>(admit_reply{.model = to_->model, .asks = true}));
+          return self_->send(its.request, admit_atom::value, to_->ask());
         const auto to = to_->routes.choose(++number_, *its.query);
         REQUIRE(to.has_value());
         admit(its.request, *to);
@@ -62,14 +57,7 @@ public:
 private:
   void admit(const request_actor& request, const route& to) {
     to_->places[number_] = {to.replica, to.moves_to};
-    self_->send(request, admit_atom::value,
-                std::make_shared<const admit_reply>(admit_reply{.model = to_->model,
-                                                                .scheduler = to_->schedulers.at(to.replica),
-                                                                .replica = to.replica,
-                                                                .moves_to = to.moves_to,
-                                                                .expected_cached = to.cached_tokens,
-                                                                .number = number_,
-                                                                .arrival = number_}));
+    self_->send(request, admit_atom::value, to_->admit(to, number_));
   }
 
   engine_actor::pointer self_;
@@ -77,103 +65,56 @@ private:
   std::uint64_t number_ = 0;
 };
 
+struct script_of_roles {
+  std::shared_ptr<roles_script> script = std::make_shared<roles_script>(); // made before those who use it
+};
+
 /// One replica that prefills and one that decodes.
-class role_replicas {
+class role_replicas : public script_of_roles, public routed_groups {
 public:
   explicit role_replicas(transport way = {}, std::size_t images = 64, bool equal_numerics = true)
-    : way_(std::move(way)), images_(images), equal_numerics_(equal_numerics) {
-    auto model = std::make_shared<loaded_model>();
-    model->info.vocab_size = vocab;
-    model->info.max_context = 100;
-    model->request_timeout = std::chrono::seconds(60);
-    model->info.defaults.stops = {31};
-    model->replicas.resize(2, {.stages = {open_device({.device = "cpu", .threads = 1}, nullptr)}});
-    model->capabilities = model->replicas.front().last().capabilities();
-    script->model = model;
-    engine_ = spawn_state<engine_actor, role_engine>(system_, script);
+    : routed_groups(*script, 2, 20, blocks_of_pool),
+      way_(std::move(way)),
+      images_(images),
+      equal_numerics_(equal_numerics) {
+    engine = spawn_state<engine_actor, role_engine>(system, script);
     start(prefills);
     start(decodes);
   }
 
-  ~role_replicas() {
-    while (!groups_.empty())
-      lose(groups_.begin()->first);
-    caf::anon_send_exit(engine_, caf::exit_reason::kill);
-    coordinator.run();
-  }
-
   void start(int number) {
-    auto& g = groups_[number];
     sent_elsewhere exchange{std::make_shared<const image_pool>(64, images_)};
     exchange.numerics[0] = equal_numerics_ ? 0 : static_cast<std::uint64_t>(number);
-    g.blocks = spawn_kv_block_manager(system_, blocks_of_pool, true, 0, {}, {}, exchange);
-    g.sampler = spawn_sampler(system_, replica_of(script->model));
-    g.executor = spawn_state<executor_actor, counting_executor>(system_, g.sampler, way_);
-    g.scheduler = spawn_scheduler(system_, limits, {g.blocks, g.executor, g.sampler}, {}, {},
-                                  {.engine = caf::actor_cast<caf::weak_actor_ptr>(engine_),
-                                   .replica = number,
-                                   .life = ++lives_,
-                                   .blocks = blocks_of_pool,
-                                   .sends = true});
-    caf::anon_send(g.sampler, scheduler_known{g.scheduler});
+    const auto& g = routed_groups::start(
+      number, spawn_kv_block_manager(system, blocks_of_pool, true, 0, {}, {}, exchange), way_, true);
     caf::anon_send(g.executor, scheduler_known{g.scheduler});
-    if (groups_.size() == 2) {
+    if (groups.size() == 2) {
       for (const int from : {prefills, decodes}) {
-        const auto& to = groups_.at(prefills + decodes - from);
+        const auto& to = groups.at(prefills + decodes - from);
         const replica_known other{prefills + decodes - from, to.blocks, to.scheduler};
-        caf::anon_send(groups_.at(from).blocks, other);
-        caf::anon_send(groups_.at(from).executor, other);
+        caf::anon_send(groups.at(from).blocks, other);
+        caf::anon_send(groups.at(from).executor, other);
       }
     }
-    script->schedulers[number] = g.scheduler;
-    script->routes.start(number, lives_,
-                         {.blocks = blocks_of_pool,
-                          .slots = limits.max_sequences,
-                          .queue = limits.max_queue,
-                          .step_rows = limits.step_tokens,
-                          .role = number == prefills ? replica_role::prefill : replica_role::decode});
-    coordinator.run();
+    open(number, number == prefills ? replica_role::prefill : replica_role::decode);
   }
 
-  /// Its actors end, and requests will hear of it.
-  void lose(int number) {
-    const auto g = std::move(groups_.at(number));
-    groups_.erase(number);
-    script->routes.stop(number);
-    script->schedulers.erase(number);
-    for (auto a : {caf::actor_cast<caf::actor>(g.blocks), caf::actor_cast<caf::actor>(g.sampler),
-                   caf::actor_cast<caf::actor>(g.executor), caf::actor_cast<caf::actor>(g.scheduler)})
-      caf::anon_send_exit(a, caf::exit_reason::kill);
-  }
-
-  request_actor submit(const generation& g, std::vector<event>& events) {
-    return spawn_request(system_, engine_, std::make_shared<const generation>(g),
-                         client_line([&events](event e) { events.push_back(std::move(e)); }));
-  }
-
-  scheduler_counters scheduled(int number) { return ask<scheduler_counters>(groups_.at(number).scheduler); }
-  block_counters blocks(int number) { return ask<block_counters>(groups_.at(number).blocks); }
+  scheduler_counters scheduled(int number) { return ask<scheduler_counters>(groups.at(number).scheduler); }
+  block_counters blocks(int number) { return ask<block_counters>(groups.at(number).blocks); }
 
   /// Whether nothing runs, and no block is in use.
   bool idle() {
     coordinator.run();
-    return std::ranges::all_of(groups_, [this](auto& each) {
+    return std::ranges::all_of(groups, [this](auto& each) {
       const auto s = scheduled(each.first);
       return s.running + s.waiting + s.paused == 0 && blocks(each.first).in_use == 0;
     });
   }
 
 private:
-  struct group {
-    kv_block_manager_actor blocks;
-    sampler_actor sampler;
-    executor_actor executor;
-    scheduler_actor scheduler;
-  };
-
   template <class Counters, class Handle>
   Counters ask(const Handle& who) {
-    caf::scoped_actor self{system_};
+    caf::scoped_actor self{system};
     Counters result;
     auto pending = self->request(who, std::chrono::seconds(60), stats_atom::value);
     coordinator.run();
@@ -181,39 +122,10 @@ private:
     return result;
   }
 
-  testing_config config_;
-  caf::actor_system system_{config_};
   transport way_;
   std::size_t images_;
   bool equal_numerics_;
-
-public:
-  const scheduler_limits limits{.step_tokens = 20, .max_sequences = 4, .max_queue = 8};
-  caf::scheduler::test_coordinator& coordinator = dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
-  std::shared_ptr<roles_script> script = std::make_shared<roles_script>();
-
-private:
-  engine_actor engine_;
-  std::map<int, group> groups_;
-  std::uint64_t lives_ = 0;
 };
-
-/// A prompt of so many tokens, of which the last is `last`.
-generation long_prompt(int tokens, token_id last, int max_tokens, int n = 1, token_id kind = 7) {
-  generation g;
-  g.prompt.assign(static_cast<std::size_t>(tokens), kind);
-  g.prompt.back() = last;
-  g.sampling.temperature = 0;
-  g.sampling.max_tokens = max_tokens;
-  g.sampling.n = n;
-  return g;
-}
-
-std::vector<token_id> counting(token_id first, int count) {
-  std::vector<token_id> all(static_cast<std::size_t>(count));
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
 
 } // namespace
 
