@@ -1,6 +1,7 @@
 #include "api/catalogue/catalogue.hpp"
 
 #include "api/catalogue/engine_house.hpp"
+#include "api/catalogue/used_request.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -8,39 +9,6 @@
 namespace troupe {
 
 namespace {
-
-/// Keeps a model loaded.
-struct use_of_model {
-  use_of_model(std::shared_ptr<engine_house> of, std::size_t number, std::shared_ptr<const served_model> its)
-    : house(std::move(of)), model(number), served(std::move(its)) {}
-  use_of_model(const use_of_model&) = delete;
-  use_of_model& operator=(const use_of_model&) = delete;
-  ~use_of_model() {
-    const std::lock_guard lock(house->mutex);
-    house->roster.end_use(model, std::chrono::steady_clock::now());
-    house->changed.notify_all();
-  }
-
-  const std::shared_ptr<engine_house> house;
-  const std::size_t model;
-  const std::shared_ptr<const served_model> served;
-};
-
-/// Keeps the model until whoever submitted the request lets go of it, too: a handle must not outlive its engine.
-class used_request final : public request_control {
-public:
-  used_request(std::shared_ptr<const use_of_model> use, request_handle of) : use_(std::move(use)), of_(std::move(of)) {}
-  void cancel() override { of_.cancel(); }
-  void pause(bool paused) override { paused ? of_.pause() : of_.resume(); }
-  void finish() override { of_.finish(); }
-  void end_reasoning() override { of_.end_reasoning(); }
-  void hand_over() override { of_.hand_over(); }
-  std::shared_ptr<const request_ledger> ledger() const override { return of_.ledger(); }
-
-private:
-  const std::shared_ptr<const use_of_model> use_; // ends behind the handle
-  const request_handle of_;
-};
 
 class waiting_wish final : public model_wait {
 public:
@@ -178,15 +146,19 @@ request_handle catalogue::submit(generation request, event_sink sink) {
   if (!found)
     return is_known ? refuse(errc::unavailable, "the model `" + request.model + "` is not loaded")
                     : refuse(errc::not_found, "the model `" + request.model + "` is not served any more");
-  const auto use = std::make_shared<const use_of_model>(house_, *found, nullptr);
+  const auto its = std::make_shared<used_request>(house_, *found);
   try {
     return house_->with_engine(*found, [&](const engine& running) {
-      auto heard = [use = use, next = std::move(sink)](event e) mutable {
-        if (!std::holds_alternative<token_event>(e))
-          use.reset(); // before the client sees the event
+      auto heard = [its, next = std::move(sink)](event e) {
+        if (!std::holds_alternative<token_event>(e)) { // before the client sees the event
+          const auto cut = its->end();
+          if (cut && std::holds_alternative<done_event>(e))
+            e = *cut;
+        }
         next(std::move(e));
       };
-      return request_handle(std::make_shared<used_request>(use, running.submit(std::move(request), std::move(heard))));
+      its->submitted(running.submit(std::move(request), std::move(heard)));
+      return request_handle(its);
     });
   } catch (const failure& f) { // its engine has just ended
     return refuse(f.what_failed().code, f.what_failed().message);

@@ -98,6 +98,8 @@ catalogue_changes engine_house::list(std::vector<catalogue_model> models) {
     if (const auto next = roster.find(roster.entry(each.model).name); next && !roster.is_listed(each.model)) {
       each.model = *next;
       each.by_engine = nullptr;
+      if (const auto& of = residents[*next]; of.model)
+        connect_watchers(*next, &*of.running);
     }
   changed.notify_all();
   return changes;
@@ -198,6 +200,8 @@ std::string engine_house::line_of(std::size_t model) const {
       if (const auto room = roster.waits_for(model))
         return name + " waits for memory: `" + name_of(room->by) + "` makes room for it " +
           (room->at ? "in " + seconds_until(*room->at) : "when its last answer has ended");
+      if (roster.waits_for_namesake(model))
+        return name + " waits for the answers of the model whose place it takes";
       return name + " waits to be loaded";
     case state::loading: {
       const auto& status = residents[model].status;

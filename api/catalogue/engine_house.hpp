@@ -5,6 +5,7 @@
 #include "api/catalogue/catalogue.hpp"
 #include "api/catalogue/model_roster.hpp"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -19,7 +20,15 @@
 
 namespace troupe {
 
+class used_request;
+
 struct engine_house : std::enable_shared_from_this<engine_house> {
+  /// A request whose reader is slow.
+  struct unread_request {
+    std::weak_ptr<used_request> which = {};
+    std::chrono::steady_clock::time_point since = {};
+  };
+
   struct resident {
     engine_options options = {};
     std::string asked = {};
@@ -31,6 +40,7 @@ struct engine_house : std::enable_shared_from_this<engine_house> {
     bool at_start = false;                          // it is loaded when the server starts
     std::optional<model_roster::wish> start = {};   // until it has been
     int calls = 0;                                  // that have a copy of `running`
+    std::map<const used_request*, unread_request> unread = {};
     std::jthread ends = {};
   };
 
@@ -111,6 +121,7 @@ private:
   void give_up(lock& held, std::size_t model, error why);
   void load(lock& held, const model_roster::action& what);
   void unload(lock& held, std::size_t model);
+  void end_unread(lock& held, std::size_t for_model);
   void end_engine(std::size_t model);
   void connect_watchers(std::size_t model, const engine* to);
   void heard(std::size_t model, std::uint64_t run, const load_status& status);

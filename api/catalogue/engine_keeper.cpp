@@ -1,11 +1,15 @@
 // The keeper's thread of engine_house: it starts and ends engines as model_roster says.
 #include "api/catalogue/engine_house.hpp"
+#include "api/catalogue/used_request.hpp"
 
 #include "runtime/support/machine/threads.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <malloc.h>
 
@@ -15,6 +19,8 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 using state = model_roster::state;
+
+constexpr std::chrono::milliseconds unread_for = std::chrono::minutes(1);
 
 error error_in_flight() {
   try {
@@ -78,7 +84,11 @@ void engine_house::keep_house() {
       continue;
     }
     if (const auto next = roster.next(clock::now())) {
-      next->what == model_roster::action::kind::load ? load(held, *next) : unload(held, next->model);
+      switch (next->what) {
+        case model_roster::action::kind::load: load(held, *next); break;
+        case model_roster::action::kind::unload: unload(held, next->model); break;
+        case model_roster::action::kind::end_unread: end_unread(held, next->model); break;
+      }
       changed.notify_all();
       continue;
     }
@@ -177,6 +187,27 @@ void engine_house::unload(lock& held, std::size_t model) {
     end();
     held.lock();
   }
+}
+
+/// Of models whose place another takes: of what one client does not read, the others must not wait for ever.
+void engine_house::end_unread(lock& held, std::size_t for_model) {
+  const auto& is = roster.entry(for_model);
+  const auto longest = is.longest_wait.count() > 0 ? std::min(is.longest_wait, unread_for) : unread_for;
+  const auto before = clock::now() - longest;
+  std::vector<std::shared_ptr<used_request>> all; // dropped without the mutex
+  for (std::size_t i = 0; i < residents.size(); ++i)
+    if (!roster.is_listed(i) && roster.entry(i).name == is.name)
+      for (const auto& [_, each] : residents[i].unread)
+        if (auto one = each.which.lock(); one && each.since <= before)
+          all.push_back(std::move(one));
+  for (const auto& one : all)
+    one->cut({errc::unavailable,
+              "the answer was ended: it was not read, and another model `" + is.name +
+                "`, whose requests waited for it, takes the place of its own",
+              {}});
+  held.unlock();
+  all.clear();
+  held.lock();
 }
 
 /// Its memory is free when this returns.

@@ -17,10 +17,19 @@ using duration = model_roster::duration;
 // who goes from one to another waits for no more than twice the load.
 constexpr int serves_for = 4; // loads
 constexpr duration longest_stay = 1min;
-constexpr duration longest_wait_for_room = 10min;
+constexpr duration longest_wait = 10min;
+constexpr duration time_to_end = 5s; // of answers that nobody reads
 
 // Of one that ends by itself: doubled each time, until it has lived for a while.
 constexpr duration first_pause = 250ms, longest_pause = 30s, a_while = 1min;
+
+duration longest_wait_of(const model_roster::listed& model) {
+  return model.longest_wait > 0ms ? model.longest_wait : longest_wait;
+}
+
+std::string seconds(model_roster::time::duration of) {
+  return std::to_string(std::chrono::ceil<std::chrono::seconds>(of).count()) + " s";
+}
 
 duration whole(model_roster::time::duration of) { return std::chrono::ceil<duration>(of); }
 
@@ -111,6 +120,8 @@ void model_roster::settle(model& one) {
 void model_roster::queue(std::size_t model) {
   models_[model].now = state::queued;
   models_[model].again.reset();
+  models_[model].behind_since.reset();
+  models_[model].unread_ended = false;
   queue_.push_back(model);
 }
 
@@ -214,8 +225,7 @@ std::optional<model_roster::leaver> model_roster::first_to_leave(time now) const
 }
 
 model_roster::time model_roster::room_needed_by() const {
-  const auto longest = models_[queue_.front()].is.longest_wait;
-  return *lacks_room_since_ + (longest > 0ms ? longest : longest_wait_for_room);
+  return *lacks_room_since_ + longest_wait_of(models_[queue_.front()].is);
 }
 
 std::optional<model_roster::room> model_roster::waits_for(std::size_t model) const {
@@ -251,7 +261,39 @@ std::optional<model_roster::action> model_roster::make_room(time now) {
   return std::nullopt;
 }
 
+void model_roster::refuse(std::size_t model, error why, time now) {
+  auto& one = models_[model];
+  if (queue_.front() == model)
+    need_no_room();
+  std::erase(queue_, model);
+  settle(one);
+  one.why = std::move(why);
+  one.now = state::failed;
+  if (one.comes_back)
+    pause(one, now);
+}
+
+/// It comes back by itself: the list says that it is to be there.
+bool model_roster::refuse_behind_namesake(time now) {
+  for (const auto model : queue_) {
+    auto& one = models_[model];
+    if (!one.unread_ended || !waits_for_namesake(model) ||
+        now < *one.behind_since + longest_wait_of(one.is) + time_to_end)
+      continue;
+    one.comes_back = true;
+    refuse(model,
+           {errc::overloaded,
+            "the answers of the model whose place it takes did not end in " + seconds(now - *one.behind_since),
+            {}},
+           now);
+    return true;
+  }
+  return false;
+}
+
 bool model_roster::refuse_late(time now) {
+  if (refuse_behind_namesake(now))
+    return true;
   if (queue_.empty() || !lacks_room(queue_.front()))
     return false;
   const auto model = queue_.front();
@@ -259,10 +301,6 @@ bool model_roster::refuse_late(time now) {
   if (!by || models_[by->by].now == state::unloading || (by->at && *by->at <= now) ||
       by->at.value_or(now) <= room_needed_by())
     return false;
-  const auto seconds = [](time::duration of) {
-    return std::to_string(std::chrono::ceil<std::chrono::seconds>(of).count()) + " s";
-  };
-  auto& one = models_[model];
   auto why = no_room_;
   why.code = errc::overloaded;
   why.message += "; the model `" + models_[by->by].is.name + "` ";
@@ -275,17 +313,10 @@ bool model_roster::refuse_late(time now) {
   } else {
     why.message += "is to make room for it, but its answers did not end in " + seconds(now - *lacks_room_since_);
   }
-  need_no_room();
-  queue_.pop_front();
-  settle(one);
-  one.why = std::move(why);
-  one.now = state::failed;
-  if (one.comes_back)
-    pause(one, now);
+  refuse(model, std::move(why), now);
   return true;
 }
 
-/// One of the same name that is not listed any more still answers: a request must not begin with one and end with the other.
 bool model_roster::waits_for_namesake(std::size_t model) const {
   for (std::size_t i = 0; i < models_.size(); ++i)
     if (const auto& other = models_[i]; !is_listed(i) && other.is.name == models_[model].is.name &&
@@ -304,6 +335,14 @@ std::optional<model_roster::action> model_roster::next(time now) {
     const auto until = idle_until(i);
     if (one.now == state::leaving || (until && *until <= now))
       return start_unloading(i);
+  }
+  for (const auto model : queue_) {
+    auto& one = models_[model];
+    if (!waits_for_namesake(model))
+      continue;
+    one.behind_since = one.behind_since.value_or(now);
+    if (now >= *one.behind_since + longest_wait_of(one.is) && !std::exchange(one.unread_ended, true))
+      return action{action::kind::end_unread, model};
   }
   if (queue_.empty() || loading_)
     return std::nullopt;
@@ -332,6 +371,9 @@ std::optional<model_roster::time> model_roster::wake_at() const {
     if (one.now == state::failed && one.again)
       at(*one.again);
   }
+  for (const auto model : queue_)
+    if (const auto& one = models_[model]; one.behind_since && waits_for_namesake(model))
+      at(*one.behind_since + longest_wait_of(one.is) + (one.unread_ended ? time_to_end : duration()));
   if (!queue_.empty())
     if (const auto by = waits_for(queue_.front()); by && models_[by->by].now != state::unloading)
       at(by->at.value_or(room_needed_by() + duration(1)));

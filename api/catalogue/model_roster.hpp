@@ -27,7 +27,7 @@ public:
     std::string name; // empty: not known before it is loaded
     std::vector<std::string> aliases = {};
     bool stays = false;      // neither idleness nor others' lack of memory unloads it
-    duration longest_wait{}; // for another to make room; 0: ten minutes
+    duration longest_wait{}; // for another to make room, or the place; 0: ten minutes
   };
   /// `leaving` takes no new uses, and is unloaded when the last one ends.
   enum class state : std::uint8_t { unloaded, queued, loading, ready, leaving, unloading, failed };
@@ -58,6 +58,9 @@ public:
   };
   /// Who makes room for a model that is queued and lacks it; none: nobody has to.
   std::optional<room> waits_for(std::size_t model) const;
+  /// One of the same name that is not listed any more still answers: a request must not begin with one and end with the
+  /// other.
+  bool waits_for_namesake(std::size_t model) const;
 
   /// From now on these are listed, numbers of models that there are or are new. One that is not listed any more is
   /// unloaded once its uses have ended, and never loaded again. Throws as the constructor, with nothing changed.
@@ -86,13 +89,16 @@ public:
   // What to do.
 
   struct action {
-    enum class kind : std::uint8_t { load, unload } what = kind::load;
+    /// `end_unread`: the model waits for those of its name that are listed no more; answers of theirs that nobody reads
+    /// are to end.
+    enum class kind : std::uint8_t { load, unload, end_unread } what = kind::load;
     std::size_t model = 0;
     bool others_may_leave = false; // a load that lacks memory may be reported, and is then tried again
   };
   /// What is to be done now; call again until there is nothing. At most one model is loaded at a time.
   std::optional<action> next(time now);
-  /// Refuses the load that would wait for room for longer than it may; whether it did. Before each `next`.
+  /// Refuses a load that would wait for longer than it may, for room or for one of its name; whether it did. Before each
+  /// `next`.
   bool refuse_late(time now);
   /// When to ask again, if nothing is reported before.
   std::optional<time> wake_at() const;
@@ -122,14 +128,15 @@ private:
     bool dead = false;
     bool comes_back = false;
     std::optional<time> again = {};
-    duration pause{}; // before the last time that it was loaded again
+    duration pause{};                      // before the last time that it was loaded again
+    std::optional<time> behind_since = {}; // one of its name, in the queue
+    bool unread_ended = false;             // of that one
   };
   struct leaver {
     std::size_t model = 0;
     time at = {}; // from when it may
   };
 
-  bool waits_for_namesake(std::size_t model) const;
   bool may_leave(const model& one) const { return !one.is.stays && !one.dead; }
   bool is_there(const model& one) const { return one.now == state::ready || one.now == state::leaving; }
   bool is_busy(const model& one) const { return one.uses + one.claims > 0; }
@@ -142,6 +149,8 @@ private:
   time gives_way_at(const model& one) const;
   std::optional<leaver> first_to_leave(time now) const;
   time room_needed_by() const;
+  void refuse(std::size_t model, error why, time now);
+  bool refuse_behind_namesake(time now);
   void pause(model& one, time now);
   std::optional<action> make_room(time now);
   std::optional<action> start_unloading(std::size_t model);

@@ -46,7 +46,7 @@ struct parsed_request {
   std::shared_ptr<const void> quota; // held from the API key's quota
   std::string user, named;           // by whom, and its model, as the request says
   std::optional<error> wrong;
-  std::shared_ptr<const served_model> model; // which stays loaded meanwhile
+  std::shared_ptr<const served_model> model; // which stays loaded until it is submitted
   std::shared_ptr<model_wait> waits;         // for its model, and is to be parsed again then
   bool tells = false;                        // it is a stream in which comments may say how far that is
 };
@@ -68,7 +68,7 @@ parsed_request parse(server_context& context, generated how, const request_scope
     if (const auto given = json::find(fields.body(), "model"); given && given->is_string())
       result.named = std::string_view(*given);
     result.job = until_given_up(stop, [&] {
-      return how.parsed_by({fields, result.model, context.responses, scope.key(), scope.client(), stop});
+      return how.parsed_by({fields, unheld(result.model), context.responses, scope.key(), scope.client(), stop});
     });
     context.follow_policy(key, scope.client(), *result.model, result.job);
     context.engine.keep(result.model->id, result.job.keep_alive);
@@ -215,14 +215,15 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
   entry->parsed(job.prompts, writer.id());
   if (may_resume(context, job) && !resumes) {
     const auto journal = start_resumable(context, link.bytes().get_executor(),
-                                         {std::move(job), std::move(parsed.quota), std::move(parsed.model),
-                                          std::exchange(entry, nullptr), link.lend_record(), scope.key(),
-                                          scope.client(), recorded});
+                                         {std::move(job), std::move(parsed.quota), std::exchange(entry, nullptr),
+                                          link.lend_record(), scope.key(), scope.client(), recorded});
+    parsed.model = nullptr;
     co_return co_await send_stream(link, scope, journal, 0, std::move(form), started);
   }
   for (std::size_t i = 0; i < job.prompts.size(); ++i)
     entry->submitted(requests.submit(i, std::move(job.prompts[i]), parsed.quota, recorded, i));
   parsed.quota = nullptr;
+  parsed.model = unheld(parsed.model); // the requests hold it now: its client may be slow to read what they said
   while (open > 0) {
     if (const auto next = context.next();
         next && std::exchange(its.may_move, false) && next->has(*parsed.model, parsed.named))

@@ -8,16 +8,13 @@
 #include "api/server/generation_exchange.hpp"
 #include "api/server/model_waiting.hpp"
 #include "api/server/request_checks.hpp"
-#include "api/server/responses_socket.hpp"
 #include "api/server/resumable_stream.hpp"
 #include "api/server/step_trace.hpp"
-#include "api/server/websocket_session.hpp"
-#include "runtime/support/text/percent_encoding.hpp"
+#include "api/server/websocket_upgrade.hpp"
 
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/beast/http.hpp>
-#include <boost/beast/websocket/rfc6455.hpp>
 
 #include <memory>
 #include <new>
@@ -44,14 +41,6 @@ reply no_proxy() {
   return result;
 }
 
-/// What a connection that becomes a WebSocket is to accept.
-struct upgrade_request {
-  std::unique_ptr<const request_head> head;
-  std::string id;
-  std::string client;
-  request_record::origin from;
-};
-
 class http_session : public session, public std::enable_shared_from_this<http_session> {
 public:
   http_session(server_context& context, byte_stream bytes, std::unique_ptr<moving_request> first)
@@ -61,7 +50,8 @@ public:
       late_(context.draining && !context.replaced),
       greets_(bytes.has_tls()),
       address_(bytes.peer_address()),
-      link_(std::make_shared<connection>(std::move(bytes), context)) {
+      link_(std::make_shared<connection>(std::move(bytes), context)),
+      websocket_(context) {
     context_.counted.connection_opened();
   }
 
@@ -79,8 +69,6 @@ public:
 
 private:
   asio::awaitable<bool> shake_hands();
-  asio::awaitable<void> begin_websocket();
-  asio::awaitable<void> serve_websocket();
   asio::awaitable<bool> serve_and_record();
   asio::awaitable<bool> serve_one();
   asio::awaitable<bool> continue_first(moving_request its);
@@ -94,23 +82,20 @@ private:
   asio::awaitable<bool> dispatch(const found_endpoint& to, held_text body, answer_form form);
   asio::awaitable<bool> send_answer(const found_endpoint& to, answered how, held_text body, answer_form form);
   worker_lane* lane_of(thread_of where, std::size_t bytes);
-  asio::awaitable<bool> upgrade(request_parser& parser, upgraded kind, std::string query, answer_form form);
-  void come_back(request_parser& parser, std::string_view session, std::string_view query);
 
   answer_form form_of(const request_parser& parser) const;
 
   server_context& context_;
   asio::any_io_executor strand_;
-  std::unique_ptr<moving_request> first_;         // which another process has begun to answer; null: none
-  const bool late_;                               // came while the server was draining
-  bool greets_;                                   // TLS has not begun
-  bool as_anthropic_ = false;                     // the request's client speaks Anthropic's API
-  const std::string address_;                     // of the client
-  std::shared_ptr<connection> link_;              // null while a WebSocket is served
-  std::shared_ptr<websocket_endpoint> websocket_; // once upgraded
-  std::unique_ptr<upgrade_request> upgrade_;      // what it is to accept
-  std::optional<request_scope> request_;          // the one being answered
-  key_ring::owner caller_;                        // of the request being answered
+  std::unique_ptr<moving_request> first_; // which another process has begun to answer; null: none
+  const bool late_;                       // came while the server was draining
+  bool greets_;                           // TLS has not begun
+  bool as_anthropic_ = false;             // the request's client speaks Anthropic's API
+  const std::string address_;             // of the client
+  std::shared_ptr<connection> link_;      // null while a WebSocket is served
+  websocket_upgrade websocket_;
+  std::optional<request_scope> request_; // the one being answered
+  key_ring::owner caller_;               // of the request being answered
   bool idle_ = true;
   bool fresh_ = true; // nothing was received yet: its first request may be under way
   bool draining_ = false;
@@ -121,8 +106,8 @@ void http_session::drain() {
   asio::post(strand_, [self = shared_from_this()] {
     const bool moves = self->link_ && self->context_.next() && self->link_->bytes().is_movable();
     self->draining_ = !moves;
-    if (self->websocket_)
-      self->websocket_->drain();
+    if (auto* socket = self->websocket_.socket())
+      socket->drain();
     else if (self->idle_ && moves)
       self->link_->bytes().cancel(); // await_request() gives it away, unless something has come
     else if (self->request_)
@@ -137,8 +122,8 @@ void http_session::drain() {
 void http_session::cut() {
   asio::post(strand_, [self = shared_from_this()] {
     self->draining_ = self->cut_ = true;
-    if (self->websocket_)
-      self->websocket_->cut();
+    if (auto* socket = self->websocket_.socket())
+      socket->cut();
     else if (self->request_)
       self->request_->cut(server_stops());
     else
@@ -148,8 +133,8 @@ void http_session::cut() {
 
 void http_session::abort() {
   asio::post(strand_, [self = shared_from_this()] {
-    if (self->websocket_)
-      self->websocket_->abort();
+    if (auto* socket = self->websocket_.socket())
+      socket->abort();
     if (self->link_)
       self->link_->close();
   });
@@ -157,7 +142,7 @@ void http_session::abort() {
 
 void http_session::give_way() {
   asio::post(strand_, [self = shared_from_this()] {
-    if (self->idle_ && !self->websocket_)
+    if (self->idle_ && !self->websocket_.socket())
       self->link_->close();
   });
 }
@@ -197,25 +182,14 @@ asio::awaitable<void> http_session::run() {
       more = false;
     }
   }
-  if (upgrade_) {
-    link_.reset();
-    co_await serve_websocket();
-  } else {
+  if (!websocket_.is_due()) {
     co_await link_->say_end();
     link_->close();
+    co_return;
   }
-}
-
-// No coroutine, whose frame would have what the WebSocket has for as long.
-asio::awaitable<void> http_session::begin_websocket() {
-  const auto its = std::move(upgrade_);
-  return websocket_->run(std::move(its->head), std::move(its->id), caller_, std::move(its->client),
-                         std::move(its->from));
-}
-
-asio::awaitable<void> http_session::serve_websocket() {
+  link_.reset();
   try {
-    co_await begin_websocket();
+    co_await websocket_.run(caller_);
   } catch (const std::exception&) {
     // The client is gone.
   }
@@ -414,7 +388,8 @@ asio::awaitable<bool> http_session::serve_one() {
     co_return false;
   }
   if (std::holds_alternative<upgraded>(to->row->what))
-    co_return co_await upgrade(parser, std::get<upgraded>(to->row->what), to->query, form);
+    co_return co_await websocket_.answer(*link_, caller_, parser, std::get<upgraded>(to->row->what), to->query, form,
+                                         draining_ || context_.draining);
   co_return co_await dispatch(*to, std::move(parser.get().body()), form);
 }
 
@@ -560,57 +535,6 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
   }
   co_await link_->send(result, form);
   co_return form.keep_alive;
-}
-
-/// Makes the WebSocket, which run() serves: it may be idle for long, and need not keep what read the request.
-asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kind, std::string query,
-                                            answer_form form) {
-  if (!boost::beast::websocket::is_upgrade(parser.get()) || link_->buffer().size() > 0) {
-    auto why_not = refusal(426, "this endpoint is for WebSockets only");
-    why_not.headers.emplace_back("Upgrade", "websocket");
-    co_await link_->send(why_not, form);
-    co_return form.keep_alive;
-  }
-  if (const auto session = query_parameter(query, "resume"); session && !kind.to_responses) {
-    std::optional<error> refused;
-    try {
-      come_back(parser, *session, query);
-      co_return false;
-    } catch (const failure& f) {
-      refused = f.what_failed();
-    }
-    co_await link_->send(reply::of(*refused), form);
-    co_return form.keep_alive;
-  }
-  context_.counted.answered(101);
-  link_->record().answered(101);
-  auto upgrade = std::make_unique<upgrade_request>(
-    upgrade_request{std::make_unique<const request_head>(parser.release()), link_->record().id(),
-                    context_.client_of(caller_, link_->bytes()), link_->record().from()});
-  websocket_ = kind.to_responses
-    ? make_responses_socket(context_, std::move(link_->bytes()))
-    : make_websocket_session(context_, std::move(link_->bytes()),
-                             percent_decoded(query_parameter(query, "model").value_or("")));
-  upgrade_ = std::move(upgrade); // once there was memory for both
-  if (draining_ || context_.draining)
-    websocket_->drain();
-  co_return false;
-}
-
-/// Gives this connection to the WebSocket that its client had before. Throws failure if that is not there.
-void http_session::come_back(request_parser& parser, std::string_view session, std::string_view query) {
-  const auto journal = context_.streams.find(caller_.number, context_.client_of(caller_, link_->bytes()), session,
-                                             true);
-  const auto its = context_.sockets.find(std::string(session));
-  if (!its || !link_->bytes().is_socket())
-    throw failure(errc::not_found, "there is no WebSocket session of this id, or not any more", "resume");
-  const auto after = event_number(query_parameter(query, "after").value_or("0"), "after");
-  journal->check(after);
-  context_.counted.answered(101);
-  link_->record().answered(101);
-  auto id = link_->record().id();
-  its->come_back({link_->bytes().move_to(its->executor()), std::make_unique<const request_head>(parser.release()),
-                  std::move(id), after});
 }
 
 } // namespace

@@ -190,7 +190,7 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
       check(stop); // it may have waited in the lane for long
       const field_reader body(one.what.body->root());
       result.model = context_.models.named_in(body);
-      result.job = response_job(body, result.model, shelf(), stop);
+      result.job = response_job(body, unheld(result.model), shelf(), stop);
       context_.follow_policy(caller_.name, client_, *result.model, result.job);
       context_.engine.keep(result.model->id, {});
     } catch (must_wait& model) {

@@ -169,7 +169,6 @@ private:
     context_.requests.close(std::exchange(what_.entry, nullptr));
     what_.record.write(*context_.log, context_.counted);
     what_.job.writer.reset();
-    what_.model.reset();
     journal_->end();
   }
 

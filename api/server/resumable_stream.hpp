@@ -17,7 +17,6 @@ namespace troupe {
 struct stream_start {
   generation_job job;
   std::shared_ptr<const void> quota;
-  std::shared_ptr<const served_model> model; // which stays loaded meanwhile
   std::shared_ptr<request_entry> entry;
   request_record record;
   std::size_t owner = 0;

@@ -18,6 +18,11 @@ struct must_wait {
   std::shared_ptr<model_wait> what;
 };
 
+/// The same, for what outlives its requests: it keeps nothing loaded.
+inline std::shared_ptr<const served_model> unheld(const std::shared_ptr<const served_model>& one) {
+  return one->shared_from_this();
+}
+
 class served_models {
 public:
   /// Both must outlive this.

@@ -300,7 +300,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   mine.record.parsed(request);
   log_notes(*context_.log, id_, parsed.request.notes, frame.id);
   by_key_[key] = {.id = frame.id,
-                  .model = parsed.model,
+                  .model = unheld(parsed.model),
                   .ranked = request.sampling.ranked(),
                   .notes = std::move(parsed.request.notes),
                   .output = parsed.request.output,

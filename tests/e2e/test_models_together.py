@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 
@@ -271,6 +272,71 @@ def test_a_hangup_changes_the_models_that_are_served_and_cuts_no_answer(tmp_path
         wait_until(lambda: values_of(server) == {"b": "loaded", "c": "loaded"}, "the model to be loaded anew")
         assert {one["id"]: one["max_model_len"] for one in server.get("/v1/models").json()["data"]} == {"b": 128, "c": 64}
         assert server.get("/health").json() == {"status": "ok"}
+    finally:
+        assert server.stop() == 0, "".join(server.err)
+
+
+def read_nothing(server, body):
+    """A connection that asks, and reads only twelve bytes of the answer until told to."""
+    url, text = httpx.URL(server.url), json.dumps(body).encode()
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(120)
+    client.connect((url.host, url.port))
+    client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Request-Id: unread\r\n"
+                   b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+    return client, client.recv(12)
+
+
+def read_all(client):
+    with client:
+        return b"".join(iter(lambda: client.recv(1 << 16), b"")).decode()
+
+
+def test_an_answer_that_nobody_reads_keeps_no_model_loaded(launch, admin_key):
+    server = launch("--load-on-demand", *SMALL, *admin_key, model=f"a={GOLDEN}")
+    client, begin = read_nothing(server, {"model": "a", "prompt": [1, 2, 3], "n": 8, "max_tokens": 120, "logprobs": 20,
+                                          "ignore_eos": True}) # 2 MB, more than sockets hold
+    assert begin == b"HTTP/1.1 200"
+    gone = server.post("/v1/models/unload", {"model": "a"}, headers=ADMIN)
+    assert gone.status_code == 200 and values_of(server) == {"a": "unloaded"}
+    assert server.get("/v1/requests/unread").json()["state"] != "ended"
+    assert tokens_of(complete(server, "a")) # it is loaded again meanwhile
+    choices = json.loads(read_all(client).split("\r\n\r\n", 1)[1])["choices"]
+    assert [len(one["logprobs"]["tokens"]) for one in choices] == [120] * 8
+
+
+def test_a_stream_that_nobody_reads_ends_when_others_have_waited_for_the_model_that_takes_its_place(tmp_path):
+    file = tmp_path / "x.toml"
+    write = lambda context: file.write_text(f"""
+load-on-demand = true
+max-wait = "500ms"
+no-sandbox = true
+kv-cache = "16MiB"
+max-sequences = 8
+[[model]]
+name = "a"
+path = "{GOLDEN}"
+max-context = {context}
+""")
+    write(128)
+    server = Server(None, "--config", str(file))
+    try:
+        client, begin = read_nothing(server, {"model": "a", "prompt": [1, 2, 3], "stream": True, **ENDLESS,
+                                              "max_tokens": 120})
+        assert begin == b"HTTP/1.1 200"
+        wait_until(lambda: server.get("/v1/requests/unread").json()["state"] == "paused", "its requests to be paused")
+        write(64)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: any("added model=a" in line for line in server.err), "the reload")
+        answer = complete(server, "a")
+        while answer.status_code == 429: # it is not read for as long as --max-wait only then
+            assert "the answers of the model whose place it takes did not end in" in answer.json()["error"]["message"]
+            answer = complete(server, "a")
+        assert tokens_of(answer)
+        assert [one["max_model_len"] for one in server.get("/v1/models").json()["data"]] == [64]
+        *_, last, done = [line for line in read_all(client).split("\n") if line.startswith("data: ")]
+        assert "another model `a`, whose requests waited for it, takes the place of its own" in last
     finally:
         assert server.stop() == 0, "".join(server.err)
 

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace troupe;
@@ -226,6 +228,73 @@ TEST_CASE("a request that began with a model goes to it, also if another one is 
   models.list({b});
   CHECK(tokens_of("a") == of_a);
   held.reset();
+}
+
+TEST_CASE("a request that has ended keeps no model, whoever still holds it and reads what it said") {
+  catalogue models({named("a", "llama-gqa"), named("b", "qwen3")}, {.on_demand = true});
+  CHECK(reason(*models.load("a", false)).empty());
+  const auto ended = std::make_shared<std::promise<void>>();
+  const auto request = models.submit(short_request("a"), [ended](event e) {
+    if (!std::holds_alternative<token_event>(e))
+      ended->set_value();
+  });
+  ended->get_future().get();
+  CHECK(reason(*models.unload("a")).empty());
+  request.cancel(); // of an engine that is no more
+  request.pause();
+  request.finish();
+  CHECK(request.ledger());
+  CHECK(reason(*models.load("a", false)).empty());
+}
+
+TEST_CASE("an answer that nobody reads ends with a sentence when another model of that name has waited for it") {
+  catalogue models({named("a", "llama-gqa"), named("b", "llama-gqa")}, {.on_demand = true});
+  CHECK(reason(*models.load("a", false)).empty());
+  std::future<event> ended;
+  request_handle request;
+  const auto is_paused = [&] {
+    return request.ledger()->seen(std::chrono::steady_clock::now()).state.what == wait_cause::paused;
+  };
+  do { // it may be over before it is paused
+    const auto last = std::make_shared<std::promise<event>>();
+    ended = last->get_future();
+    auto one = short_request("a");
+    one.sampling.max_tokens = 100;
+    one.sampling.ignore_eos = true;
+    request = models.submit(std::move(one), [last](event e) {
+      if (!std::holds_alternative<token_event>(e))
+        last->set_value(std::move(e));
+    });
+    request.pause();
+    while (!is_paused() && ended.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
+    }
+  } while (!is_paused());
+  auto other = named("a", "llama-gqa");
+  other.options.max_wait = std::chrono::milliseconds(50);
+  other.asked = "max-wait = \"50ms\"";
+  models.list({other, named("b", "llama-gqa")});
+  CHECK(reason(*models.load("a", false)).empty());
+  const auto end = ended.get();
+  REQUIRE(std::holds_alternative<error>(end));
+  CHECK(std::get<error>(end).code == errc::unavailable);
+  CHECK(
+    std::get<error>(end).message ==
+    "the answer was ended: it was not read, and another model `a`, whose requests waited for it, takes the place of "
+    "its own");
+}
+
+TEST_CASE("who watches a model sees the steps of the loaded one that takes its name") {
+  catalogue models({named("a", "llama-gqa"), named("b", "qwen3")}, {});
+  models.wait_until_started();
+  const auto seen = std::make_shared<std::promise<void>>();
+  const auto watching = models.watch_model("a", [seen, told = std::make_shared<std::once_flag>()](const auto&) {
+    std::call_once(*told, [&] { seen->set_value(); });
+  });
+  auto b = named("b", "qwen3");
+  b.aliases = {"a"};
+  models.list({b});
+  CHECK(std::holds_alternative<done_event>(last_of(models, short_request("b"))));
+  CHECK(seen->get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready);
 }
 
 TEST_CASE("a catalogue of one model alone stays that") {

@@ -510,6 +510,65 @@ TEST_CASE("who waits for a model whose answers do not end is refused after ten m
   CHECK(it.roster.now(0) == state::ready);
 }
 
+namespace {
+
+/// Model 0, `chat`, has one use and is listed no more; another `chat`, model 1, is wanted.
+struct replaced {
+  explicit replaced(model_roster::duration longest_wait = {}) : roster({{"chat"}}, {}) {
+    load(roster, 0);
+    roster.begin_use(0);
+    roster.list({{std::nullopt, {"chat", {}, false, longest_wait}}});
+    wish = roster.want(1);
+    CHECK_FALSE(roster.next(start));
+    CHECK(roster.waits_for_namesake(1));
+  }
+
+  model_roster roster;
+  model_roster::wish wish = {};
+};
+
+} // namespace
+
+TEST_CASE(
+  "a model waits for one of its name that is listed no more, and after ten minutes ends what nobody reads of it") {
+  replaced it;
+  CHECK(it.roster.wake_at() == start + 10min);
+  CHECK_FALSE(it.roster.next(start + 10min - 1ms));
+  const auto next = it.roster.next(start + 10min);
+  REQUIRE(next);
+  CHECK(next->what == kind::end_unread);
+  CHECK(next->model == 1);
+  CHECK_FALSE(it.roster.next(start + 10min)); // said once
+  CHECK_FALSE(it.roster.refuse_late(start + 10min));
+  it.roster.end_use(0, start + 10min);
+  CHECK(carry_out(it.roster, start + 10min) == "unload 0, load 1");
+  CHECK(it.roster.settled(it.wish));
+  CHECK_FALSE(it.roster.why(1));
+}
+
+TEST_CASE("who waits for a model while answers of another of its name are read is refused, and it is tried again") {
+  replaced it(30s);
+  CHECK(it.roster.wake_at() == start + 30s);
+  REQUIRE(it.roster.next(start + 30s)->what == kind::end_unread);
+  CHECK(it.roster.wake_at() == start + 35s);
+  CHECK_FALSE(it.roster.refuse_late(start + 35s - 1ms));
+  CHECK(it.roster.refuse_late(start + 35s));
+  CHECK(it.roster.settled(it.wish));
+  CHECK(it.roster.now(1) == state::failed);
+  CHECK(it.roster.why(1)->code == errc::overloaded);
+  CHECK(it.roster.why(1)->message == "the answers of the model whose place it takes did not end in 35 s");
+  CHECK(it.roster.uses(0) == 1); // it goes on
+  it.roster.leave(it.wish);
+  const auto again = *it.roster.wake_at();
+  CHECK(again == start + 35s + 250ms);
+  CHECK_FALSE(it.roster.next(again));
+  CHECK(it.roster.wake_at() == again + 30s); // as long as the first time
+  CHECK(it.roster.next(again + 30s)->what == kind::end_unread);
+  it.roster.end_use(0, again + 30s);
+  CHECK(carry_out(it.roster, again + 30s) == "unload 0, load 1");
+  CHECK_FALSE(it.roster.comes_back(1));
+}
+
 TEST_CASE("a list changes: models come, go once nobody uses them, are called otherwise, and stand in another order") {
   auto roster = three();
   load(roster, 0);
