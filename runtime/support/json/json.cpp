@@ -56,10 +56,18 @@ std::string with_words_as_strings(std::string text) {
   return result;
 }
 
-/// "line 3: ", or nothing for a text of one line.
-std::string place_of_fault(std::string_view text) {
-  const auto line = text.find('\n') == text.npos ? 0 : line_of_fault(text);
-  return line == 0 ? std::string() : "line " + std::to_string(line) + ": ";
+/// "line 3: not valid JSON: ...", and the byte where the text has one line.
+std::string not_valid(std::string_view text, simdjson::error_code ec) {
+  const auto found = find_fault(text);
+  const bool has_lines = text.find('\n') != text.npos;
+  const auto line = has_lines && found ? "line " + std::to_string(line_of_fault(text)) + ": " : std::string();
+  const auto what = found && found->half_a_pair
+    ? "`" + std::string(text.substr(found->at, 6)) + "` is one half of a character that takes two \\u escapes"
+    : std::string(simdjson::error_message(ec));
+  const auto place = has_lines || !found || text.empty() ? std::string()
+    : found->at == text.size()                           ? " (at its end)"
+                                                         : " (at byte " + std::to_string(found->at + 1) + ")";
+  return line + "not valid JSON: " + what + place;
 }
 
 /// The first number that a double cannot hold, cut short, if the text is JSON otherwise.
@@ -163,6 +171,8 @@ document document::load(const std::filesystem::path& file, const file_kind& kind
 }
 
 document document::parse(std::string_view text, std::string name, errc code) {
+  if (constexpr std::string_view mark = "\xEF\xBB\xBF"; text.starts_with(mark)) // some editors begin UTF-8 so
+    text.remove_prefix(mark.size());
   document result;
   result.parser_ = std::make_unique<simdjson::dom::parser>();
   result.name_ = std::move(name);
@@ -175,7 +185,7 @@ document document::parse(std::string_view text, std::string name, errc code) {
   if (const auto number = ec == simdjson::NUMBER_ERROR ? number_out_of_range(text) : std::nullopt)
     throw failure(code, result.name_ + ": the number " + *number + " is out of range, which ends at about 1.8e308");
   if (ec)
-    throw failure(code, result.name_ + ": " + place_of_fault(text) + "not valid JSON: " + simdjson::error_message(ec));
+    throw failure(code, result.name_ + ": " + not_valid(text, ec));
   if (code != errc::bad_file) // files' numbers are only computed with
     keep_digits(result.parser_->doc, text);
   if (const auto twice = duplicate_search().in(result.root_))

@@ -4,6 +4,7 @@
 #include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace troupe::json {
@@ -16,6 +17,7 @@ constexpr std::string_view digits = "0123456789", space = " \t\r\n";
 struct scanner {
   std::string_view text;
   std::size_t at = 0;
+  bool half_a_pair = false;
 
   bool next_is(char c) const { return at < text.size() && text[at] == c; }
   bool next_is_in(std::string_view set) const { return at < text.size() && set.find(text[at]) != set.npos; }
@@ -49,6 +51,40 @@ struct scanner {
     return true;
   }
 
+  /// Four digits; `at` is left at the last one.
+  std::optional<unsigned> code_unit() {
+    unsigned value = 0;
+    for (int i = 0; i < 4; ++i) {
+      ++at;
+      const auto digit = at < text.size() ? hex_value(text[at]) : std::nullopt;
+      if (!digit)
+        return std::nullopt;
+      value = value * 16 + static_cast<unsigned>(*digit);
+    }
+    return value;
+  }
+
+  /// `at` is the u of an escape, and left at the last digit: of the second one, where a character takes two.
+  bool code_point() {
+    const auto begin = at - 1;
+    const auto first = code_unit();
+    if (!first)
+      return false;
+    constexpr auto is_in = [](unsigned unit, unsigned from) { return unit >= from && unit < from + 0x400; };
+    if (is_in(*first, 0xD800) && text.substr(at + 1).starts_with("\\u")) {
+      at += 2;
+      const auto second = code_unit();
+      if (!second)
+        return false;
+      half_a_pair = !is_in(*second, 0xDC00);
+    } else {
+      half_a_pair = is_in(*first, 0xD800) || is_in(*first, 0xDC00);
+    }
+    if (half_a_pair)
+      at = begin;
+    return !half_a_pair;
+  }
+
   bool string() {
     if (!take('"'))
       return false;
@@ -63,11 +99,8 @@ struct scanner {
       ++at;
       if (!next_is_in("\"\\/bfnrtu"))
         return false;
-      for (int left = text[at] == 'u' ? 4 : 0; left > 0; --left) {
-        ++at;
-        if (at >= text.size() || !hex_value(text[at]))
-          return false;
-      }
+      if (text[at] == 'u' && !code_point())
+        return false;
     }
     return false;
   }
@@ -125,12 +158,16 @@ struct scanner {
 
 } // namespace
 
-std::size_t line_of_fault(std::string_view text) {
+std::optional<fault> find_fault(std::string_view text) {
   scanner reader{text};
   if (reader.document())
-    return 0;
-  const auto end = text.begin() + static_cast<std::ptrdiff_t>(reader.at);
-  return 1 + static_cast<std::size_t>(std::count(text.begin(), end, '\n'));
+    return std::nullopt;
+  return fault{reader.at, reader.half_a_pair};
+}
+
+std::size_t line_of_fault(std::string_view text) {
+  const auto found = find_fault(text);
+  return found ? 1 + static_cast<std::size_t>(std::ranges::count(text.substr(0, found->at), '\n')) : 0;
 }
 
 } // namespace troupe::json

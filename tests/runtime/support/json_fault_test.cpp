@@ -1,6 +1,7 @@
 #include "runtime/support/json/json_fault.hpp"
 
 #include "runtime/support/json/json.hpp"
+#include "runtime/support/json/json_digits.hpp"
 
 #include <doctest/doctest.h>
 
@@ -71,6 +72,36 @@ TEST_CASE("Errors of texts with several lines name the line") {
   };
   CHECK(told("{\n\"a\": 1,\n}").starts_with("f.json: line 3: not valid JSON: "));
   CHECK(told("{\"a\": 1,}").starts_with("f.json: not valid JSON: "));
+  CHECK(told("{\"a\": 1,}").ends_with(" (at byte 9)"));
+  CHECK(told("{'a': 1}").ends_with(" (at byte 2)"));
+  CHECK(told("{\"a\": 1").ends_with(" (at its end)"));
+  CHECK(told("").find('(') == std::string::npos);
+  CHECK(told("{}").empty());
+}
+
+TEST_CASE("half of a character's two escapes is named, as programs that cut texts at 16 bits write it") {
+  const auto told = [](std::string_view text) -> std::string {
+    try {
+      json::document::parse(text, "the body");
+    } catch (const failure& e) {
+      return e.what();
+    }
+    return {};
+  };
+  const std::string why = "` is one half of a character that takes two \\u escapes";
+  CHECK(told(R"(["a\ud83e"])") == "the body: not valid JSON: `\\ud83e" + why + " (at byte 4)");
+  CHECK(told(R"(["\uD83E\u0041"])") == "the body: not valid JSON: `\\uD83E" + why + " (at byte 3)");
+  CHECK(told(R"(["\ud83e\ud83e"])").find(why) != std::string::npos);
+  CHECK(told(R"(["\ude00"])").find(why) != std::string::npos);
+  CHECK(told("[\n\"\\udbff\"]") == "the body: line 2: not valid JSON: `\\udbff" + why);
+  CHECK(told(R"(["\ud83e\u12"])").find(why) == std::string::npos);
+  CHECK(told(R"(["\ud83e\ude00\uE000\uD7FF"])").empty());
+}
+
+TEST_CASE("a text may begin with the mark of UTF-8, and numbers behind it keep their digits") {
+  const auto body = json::document::parse("\xEF\xBB\xBF{\"a\": 0.1000000000000000055}", "the body", errc::bad_request);
+  CHECK(json::minified(body.root()) == R"({"a":0.1000000000000000055})");
+  CHECK_THROWS_AS(json::document::parse("\xEF\xBB\xBF\xEF\xBB\xBF{}", "the body"), failure);
 }
 
 TEST_CASE("a number beyond a double is named, wherever the text is JSON otherwise") {
