@@ -83,17 +83,17 @@ def each_kind(server, count, kinds):
     return worst <= 8
 
 
-def short(server, count, clients):
-    left, lock, failures, begun = [count], threading.Lock(), [], time.monotonic()
+def short(server, count, clients, minutes):
+    asked, lock, failures, begun = [0], threading.Lock(), [], time.monotonic()
 
     def work(number):
         rng = random.Random(number)
         caller = heap.Caller(server.url)
         while True:
             with lock:
-                if left[0] == 0:
+                if asked[0] == count or time.monotonic() - begun > 60 * minutes:
                     return
-                left[0] -= 1
+                asked[0] += 1
             kind = rng.choice(list(heap.KINDS))
             try:
                 caller.send(kind)
@@ -117,12 +117,12 @@ def short(server, count, clients):
         time.sleep(0.1)
         if time.monotonic() - told >= 60:
             told = time.monotonic()
-            print(f"{count - left[0]:10} requests, heap {heap.metric(server.url, 'troupe_heap_bytes') / 1e6:.2f} MB, "
+            print(f"{asked[0]:10} requests, heap {heap.metric(server.url, 'troupe_heap_bytes') / 1e6:.2f} MB, "
                   f"{heap.resources(server.process.pid)}", flush=True)
     taken = time.monotonic() - begun
     after = state()
-    each = (after[0] - before[0]) / count
-    print(f"after {count} requests of {len(heap.KINDS)} kinds in {taken:.0f} s: heap {after[0] / 1e6:.2f} MB ({each:+.2f} bytes "
+    each = (after[0] - before[0]) / asked[0]
+    print(f"after {asked[0]} requests of {len(heap.KINDS)} kinds in {taken:.0f} s: heap {after[0] / 1e6:.2f} MB ({each:+.2f} bytes "
           f"each), {after[1]} descriptors, {after[2]} threads, {len(failures)} failures")
     for failure in failures[:10]:
         print(failure)
@@ -343,6 +343,7 @@ def main():
         commands.add_parser(name).add_argument("--count", type=int, default=count)
     commands.choices["heap"].add_argument("--kinds", nargs="*", default=list(heap.KINDS), choices=list(heap.KINDS))
     commands.choices["short"].add_argument("--clients", type=int, default=8)
+    commands.choices["short"].add_argument("--minutes", type=float, default=1e9, help="at most; then fewer requests")
     more = commands.add_parser("overload")
     more.add_argument("--minutes", type=float, default=60)
     more.add_argument("--clients", type=int, default=64)
@@ -361,7 +362,7 @@ def main():
         if given.command == "heap":
             well = each_kind(server, given.count, given.kinds)
         elif given.command == "short":
-            well = short(server, given.count, given.clients)
+            well = short(server, given.count, given.clients, given.minutes)
         elif given.command == "overload":
             well = overload(server, given.minutes, given.clients)
         else:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -36,13 +37,21 @@ hash_states::hash_states(int running, int snapshots, int pending)
 
 std::vector<std::uint64_t> hash_states::run(const step_plan& plan, const std::vector<token_id>& tokens,
                                             const std::vector<std::uint64_t>& salts) {
-  begin(plan.sequences, plan.states, plan.saves);
+  try {
+    begin(plan.sequences, plan.states, plan.saves);
+  } catch (const std::invalid_argument& e) { // a real executor would die of it, and all would be computed again
+    throw broken_promise(std::string("a plan has rows where no state is: ") + e.what());
+  }
+  std::map<std::int32_t, std::span<const token_id>> first; // by slot; a prompt of one token may come twice
   std::vector<std::uint64_t> row_salts(tokens.size());
   for (std::size_t i = 0; i < salts.size(); ++i)
     std::fill_n(row_salts.begin() + plan.sequences[i].first_row, plan.sequences[i].rows, salts[i]);
   std::vector<std::uint64_t> rows(tokens.size());
   for (const auto& r : runs()) {
     const auto slot = static_cast<std::size_t>(r.slot);
+    const std::span own(tokens.begin() + r.first_row, static_cast<std::size_t>(r.rows));
+    const auto [before, is_first] = first.try_emplace(r.slot, own);
+    expect(is_first || !r.fresh || std::ranges::equal(before->second, own), "has two sequences in one state");
     auto value = r.fresh ? 1 : values_[slot];
     auto kept = value;
     for (std::size_t i = 0; i < log_[slot].size(); ++i)

@@ -77,6 +77,45 @@ void crowd_at_a_guide(dice& d, scenario& s, bool trouble) {
   s.starved = "guide_worker";
 }
 
+/// Executors fail again and again while many requests are there, and a replica may be lost with its device: whoever waits
+/// because it is suspected has no start of a replica to wait for.
+void suspect_several(dice& d, scenario& s) {
+  s.replicas = d.pick(2, 3);
+  s.roles = s.strangers = s.few_images = false;
+  s.role_idle_ms = s.lost_every = 0;
+  s.limits.max_queue = 1000;
+  s.limits.max_wait_ms = 0;
+  s.fragile = d.pick(4, 14);
+  s.device_may_be_lost = true;
+  if (s.death_every > 0)
+    s.death_every = 250;
+  while (s.clients.size() < 5)
+    s.clients.push_back(client_of(d, static_cast<int>(s.clients.size()), false, s.drafts, s.judge));
+  for (auto& c : s.clients) {
+    c.at = d.pick(0, 40);
+    if (!c.deeds.empty() && d.one_in(2))
+      c.deeds.clear();
+  }
+}
+
+/// Sequences with states go while a step is planned, and others come that find states of the same prompts kept.
+void change_states_hands(dice& d, scenario& s, bool trouble) {
+  s.prefix_cache = true;
+  s.snapshots = d.pick(4, 8);
+  s.blocks = d.pick(40, 90);
+  s.limits.max_sequences = most_sequences;
+  s.limits.step_tokens = d.pick(24, 64);
+  s.how = picking::starve;
+  s.starved = "kv_block_manager";
+  while (s.clients.size() < 10)
+    s.clients.push_back(client_of(d, static_cast<int>(s.clients.size()), trouble, s.drafts, s.judge));
+  for (auto& c : s.clients) {
+    c.at = d.pick(0, 400);
+    if (trouble && c.deeds.empty() && d.one_in(2))
+      c.deeds.push_back({client_deed::kind::cancel, c.at + d.pick(20, 200)});
+  }
+}
+
 } // namespace
 
 scenario scenario_of(std::uint64_t seed) {
@@ -155,6 +194,10 @@ scenario scenario_of(std::uint64_t seed) {
       s.refusal_every = d.pick(2, 12);
     }
   }
+  if (trouble && d.one_in(16))
+    suspect_several(d, s);
+  else if (s.recurrent && d.one_in(4))
+    change_states_hands(d, s, trouble);
   return s;
 }
 

@@ -341,7 +341,9 @@ private:
     settle(std::chrono::seconds(0));
     if (!trouble_.empty() || !asked.last())
       return;
+    std::uint64_t restarts = 0;
     for (const auto& each : asked.last()->replicas) {
+      restarts += each.restarts;
       const auto& s = each.scheduler;
       const auto& b = each.blocks;
       const auto who = "replica " + std::to_string(each.number) + " ";
@@ -350,6 +352,9 @@ private:
       else if (b.in_use > 0)
         trouble_ = who + "still has " + std::to_string(b.in_use) + " blocks in use";
     }
+    const auto& seen = faults_.seen; // whatever else an actor dies of is healed, too, and would not be noticed
+    if (trouble_.empty() && restarts > static_cast<std::uint64_t>(seen.exceptions + seen.kills + seen.refusals))
+      trouble_ = std::to_string(restarts) + " restarts, and not so many reasons";
   }
 
   /// An adapter of the engine.
