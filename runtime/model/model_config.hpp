@@ -84,6 +84,21 @@ struct altup_config {
   bool operator==(const altup_config&) const = default;
 };
 
+/// Hyper-connections (https://arxiv.org/abs/2409.19606): there are several residual streams. What attention or an MLP reads
+/// is mixed of them, and what it gives is added to each by weights that the row's streams make.
+/// Without `rank` (https://arxiv.org/abs/2512.24880) a stream has one weight, and the streams are mixed among each other by
+/// a matrix whose rows and columns sum to 1. With it, each element has a weight of its own, made by a product of that
+/// rank of the normed streams, and streams stay as they are.
+struct hyper_config {
+  int streams = 0;   // 0: there is one, the residual
+  int rank = 0;      // 0: none
+  int passes = 0;    // without rank: over rows and columns of that matrix (Sinkhorn)
+  float eps = 1e-6f; // without rank: what is added to weights and sums
+
+  explicit operator bool() const { return streams > 0; }
+  bool operator==(const hyper_config&) const = default;
+};
+
 struct model_config {
   std::string family;     // `model_type` of config.json
   std::string multimodal; // and that of a model whose text this is; or empty
@@ -152,6 +167,7 @@ struct model_config {
   bool layer_scales = false;  // each layer's result is multiplied by a stored number
 
   altup_config altup;
+  hyper_config hyper;
   std::vector<float> gate_cutoffs; // [layers]: deviations above a row's mean from which on gates count; or empty
 
   latent_config latent;      // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
@@ -183,6 +199,8 @@ struct model_config {
 
   std::optional<layer_span> span; // the part of the model that this describes; null: all of it
 
+  /// Numbers of a row that layers pass on: all its streams.
+  int residual_width() const { return hidden * (hyper ? hyper.streams : 1); }
   bool slides(int layer) const { return windows[static_cast<std::size_t>(layer)] > 0; }
   int head_dim_of(int layer) const { return local_head_dim > 0 && slides(layer) ? local_head_dim : head_dim; }
   int heads_of(int layer) const { return local_heads > 0 && slides(layer) ? local_heads : heads; }

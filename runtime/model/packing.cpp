@@ -24,8 +24,17 @@ packed_group matrix_groups::gate_up(int layer) const {
   return group;
 }
 
+std::vector<packed_group> matrix_groups::hyper(const std::vector<wanted_tensor>& of) const {
+  std::vector<packed_group> result;
+  for (const auto& w : of)
+    if (w.shape.size() > 1)
+      result.push_back(w.name.find(".input_mix_weight_") != w.name.npos ? int8_at_least({w}) : packed_group{{w}});
+  return result;
+}
+
 std::vector<packed_group> packed_groups(const model_config& config, precision precision) {
   const matrix_groups all(config, precision);
+  const tensor_names names(config);
   const auto part = config.part();
   std::vector<packed_group> groups;
   int unit = 0;
@@ -76,6 +85,15 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
     }
     for (int s = 1; s < config.altup.streams && i + 1 == part.end; ++s)
       add(all.altup_out(s));
+    if (config.hyper && parts.mixes())
+      for (auto& group : all.hyper(names.hyper_attention(i)))
+        add(group);
+    if (config.hyper && parts.mlp)
+      for (auto& group : all.hyper(names.hyper_mlp(i)))
+        add(group);
+    if (config.hyper && part.heads && i + 1 == part.end)
+      for (auto& group : all.hyper(names.hyper_head()))
+        add(group);
     if (!parts.mlp)
       continue;
     if (!config.is_sparse(i) || config.experts.shortcut) {
@@ -153,7 +171,8 @@ namespace {
 /// Routers and gates of shared experts, which are never quantised.
 bool always_floats(const wanted_tensor& w) {
   return w.name.ends_with(".mlp.gate.weight") || w.name.ends_with(".shared_expert_gate.weight") ||
-    w.name.ends_with(".altup.modality_router.weight");
+    w.name.ends_with(".altup.modality_router.weight") || w.name.ends_with("hyper_connection.fn.weight") ||
+    w.name.ends_with("hyper_connection_mixer.fn.weight") || w.name.ends_with(".block_inject_weight.weight");
 }
 
 } // namespace

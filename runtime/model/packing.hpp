@@ -69,6 +69,10 @@ public:
   packed_group laurel_down(int layer) const { return int8_at_least({names_.laurel(layer).front()}); }
   packed_group laurel_up(int layer) const { return int8_at_least({names_.laurel(layer).back()}); }
 
+  /// What `hyper_attention`, `hyper_mlp` or `hyper_head` have of matrices: the small ones that weigh streams are not
+  /// quantised.
+  std::vector<packed_group> hyper(const std::vector<wanted_tensor>& of) const;
+
   packed_group head() const { return int8_at_least({names_.head()}); }
 
 private:

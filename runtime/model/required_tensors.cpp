@@ -62,6 +62,8 @@ std::vector<wanted_tensor> tensor_names::all() const {
     add({layer_inputs(), layer_projection(), layer_projection_norm()}, false);
   for (int i = 1; i < config_.altup.streams; ++i)
     add({altup_in(i), altup_out(i)}, false);
+  if (config_.hyper && part.heads)
+    add(hyper_head(), false);
   if (config_.has_head() && !config_.tied)
     result.push_back(head());
   if (config_.has_head() && config_.head_bias)
@@ -79,6 +81,10 @@ std::vector<wanted_tensor> tensor_names::all() const {
           false);
       add(laurel(layer), false);
     }
+    if (config_.hyper && parts.mixes())
+      add(hyper_attention(layer), false);
+    if (config_.hyper && parts.mlp)
+      add(hyper_mlp(layer), false);
     if (config_.layer_scales)
       result.push_back(layer_scale(layer));
     add(activation(layer), false);

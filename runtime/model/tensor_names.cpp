@@ -81,6 +81,20 @@ std::vector<wanted_tensor> tensor_names::laurel(int layer) const {
           {prefix(layer) + "laurel.linear_right.weight", {hidden_, rank}}};
 }
 
+std::vector<wanted_tensor> tensor_names::hyper(const std::string& stem, bool written) const {
+  const auto streams = as_size(config_.hyper.streams), width = streams * hidden_, rank = as_size(config_.hyper.rank);
+  if (rank == 0) {
+    const auto weights = written ? (2 + streams) * streams : streams;
+    return {{stem + "fn.weight", {weights, width}}, {stem + "base", {weights}}, {stem + "scale", {written ? 3u : 1u}}};
+  }
+  std::vector<wanted_tensor> result{{stem + "hc_norm.weight", {width}},
+                                    {stem + "input_mix_weight_down.weight", {rank, width}},
+                                    {stem + "input_mix_weight_up.weight", {width, rank}}};
+  if (written)
+    result.push_back({stem + "block_inject_weight.weight", {streams, width}});
+  return result;
+}
+
 std::vector<wanted_tensor> tensor_names::activation(int layer) const {
   if (config_.act.type != kernels::activation_type::xielu)
     return {};
@@ -90,7 +104,8 @@ std::vector<wanted_tensor> tensor_names::activation(int layer) const {
 bool tensor_names::on_host(const std::string& name) {
   return name.ends_with(".e_score_correction_bias") || name.ends_with(".layer_scalar") ||
     name.ends_with(".expert_scale") || name.ends_with(".rotary_emb.alpha") ||
-    name.find(".softmax_scaling.") != name.npos || name.find(".act_fn.") != name.npos;
+    name.find(".softmax_scaling.") != name.npos || name.find(".act_fn.") != name.npos ||
+    (name.find("hyper_connection") != name.npos && (name.ends_with(".base") || name.ends_with(".scale")));
 }
 
 std::vector<wanted_tensor> tensor_names::mixture_norms(int layer) const {

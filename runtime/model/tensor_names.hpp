@@ -159,6 +159,13 @@ public:
   std::vector<wanted_tensor> laurel(int layer) const; // [laurel, hidden], [hidden, laurel]
   wanted_tensor laurel_norm(int layer) const { return {prefix(layer) + "laurel.post_laurel_norm.weight", {hidden_}}; }
 
+  // Hyper-connections: what mixes the streams for a part of a layer, and behind the last layer.
+  std::vector<wanted_tensor> hyper_attention(int layer) const {
+    return hyper(prefix(layer) + "attn_hyper_connection.", true);
+  }
+  std::vector<wanted_tensor> hyper_mlp(int layer) const { return hyper(prefix(layer) + "mlp_hyper_connection.", true); }
+  std::vector<wanted_tensor> hyper_head() const { return hyper("model.hyper_connection_mixer.", false); }
+
   /// The parameters of an activation that is learned (xielu): [1] each.
   std::vector<wanted_tensor> activation(int layer) const;
 
@@ -210,6 +217,9 @@ private:
   std::vector<wanted_tensor> layer_norms(int layer) const;
   std::size_t latent_queries() const; // what the first of qkv gives
   std::vector<wanted_tensor> mlp(int layer, const std::string& stem, std::size_t ffn) const;
+  /// Without a rank: fn, base, scale. With one: the norm, products down and up and, if streams are `written`, of the
+  /// weights by which they are.
+  std::vector<wanted_tensor> hyper(const std::string& stem, bool written) const;
 
   std::size_t q_width(int layer) const {
     return as_size(config_.heads_of(layer)) * as_size(config_.head_dim_of(layer));

@@ -81,7 +81,7 @@ gpu_step_runner::~gpu_step_runner() {
 layer_span gpu_step_runner::part_of_model() const { return decoder_.weights().config.part(); }
 
 std::size_t gpu_step_runner::row_bytes() const {
-  return static_cast<std::size_t>(decoder_.weights().config.hidden) * sizeof(float);
+  return static_cast<std::size_t>(decoder_.weights().config.residual_width()) * sizeof(float);
 }
 
 // Copies are behind whole steps and never waited for, so the last step's counts are told by the next call.

@@ -87,8 +87,8 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
     return layers;
   };
   same("the shapes of layers", widths(config), widths(made_of));
-  same("how streams are updated", std::tuple(config.altup, config.gate_cutoffs),
-       std::tuple(made_of.altup, made_of.gate_cutoffs));
+  same("how streams are updated", std::tuple(config.altup, config.hyper, config.gate_cutoffs),
+       std::tuple(made_of.altup, made_of.hyper, made_of.gate_cutoffs));
   same("what layers get of each token", std::tuple(config.layer_inputs, config.layer_scales),
        std::tuple(made_of.layer_inputs, made_of.layer_scales));
   same("which branches are parallel", std::tuple(config.parallel, config.shared_norm),

@@ -24,6 +24,8 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
     states_.emplace(step_);
   if (step_.config().altup)
     streams_.emplace(step_);
+  if (step_.config().hyper)
+    hyper_.emplace(step_);
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
@@ -50,6 +52,8 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
   const auto part = config.part();
   if (hook && part.embeds)
     hook(0, residual);
+  if (hyper_ && part.embeds)
+    hyper_->spread();
   for (int i = part.first; i < part.end; ++i) {
     const auto& layer = step_.layer(i);
     const auto parts = config.parts_of(i);
@@ -58,24 +62,40 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
       step_.backend.gather_rows(normed, residual);
       mlps_.score_experts(normed, *layer.mixture);
     }
+    if (hyper_ && parts.mixes())
+      hyper_->read(*layer.hyper_attention);
     if (parts.mixes())
       step_.normalise(normed, residual, layer.input_norm);
+    if (hyper_)
+      hyper_->clear();
     if (parts.recurrence)
       states_->add(i, normed);
     if (parts.attention)
       attention_.add(i, normed, cache, who);
+    if (hyper_ && parts.mixes())
+      hyper_->write();
     if (parts.mlp) {
+      if (hyper_)
+        hyper_->read(*layer.hyper_mlp);
       if (!config.parallel)
         step_.normalise(normed, residual, layer.post_norm);
+      if (hyper_)
+        hyper_->clear();
       mlps_.add(i, normed);
+      if (hyper_)
+        hyper_->write();
     }
     if (layer.input_gate)
       inputs_.add(i, normed);
     if (layer.scale != 1)
       step_.backend.scale(residual, layer.scale);
-    if (hook)
+    if (hook && hyper_)
+      hyper_->show(hook, i + 1);
+    else if (hook)
       hook(i + 1, residual);
   }
+  if (hyper_ && part.heads)
+    hyper_->merge();
   if (states_)
     states_->end();
 }
@@ -115,7 +135,8 @@ void decoder::project(const tensor& logits, const tensor& states) {
 }
 
 void decoder::receive(const tensor& rows) {
-  require_in_decoder(rows.type == dtype::f32 && rows.cols == as_size(step_.config().hidden), "rows of another shape");
+  require_in_decoder(rows.type == dtype::f32 && rows.cols == as_size(step_.config().residual_width()),
+                     "rows of another shape");
   const auto to = receive(rows.rows);
   if (rows.rows > 0)
     step_.backend.gather_rows(to, rows);
@@ -123,7 +144,7 @@ void decoder::receive(const tensor& rows) {
 
 tensor decoder::receive(std::size_t rows) {
   step_.begin(rows);
-  return residual();
+  return hyper_ ? hyper_->streams() : residual();
 }
 
 void decoder::check(const kernels::batch& who, const kernels::kv_cache& cache) const {

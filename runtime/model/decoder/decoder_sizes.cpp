@@ -17,22 +17,22 @@ bool needs_family_ops(const model_config& config) {
     config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
     !config.kv_layers.empty() || config.head_growth || config.layer_inputs > 0 || config.layer_scales ||
     config.embedding_norm || config.token_types > 0 || config.skips_first_norm || config.recurrent ||
-    config.attention_gate || config.altup || config.qkv_clip > 0 || config.value_dim > 0 ||
+    config.attention_gate || config.altup || config.hyper || config.qkv_clip > 0 || config.value_dim > 0 ||
     !config.mlp_limits.empty() || config.window_sinks;
 }
 
 bool host_takes_part(const model_config& config) {
   return config.experts.count > 0 || config.growth || config.head_growth ||
-    config.positions == position_type::learned || config.token_types > 0 || config.altup;
+    config.positions == position_type::learned || config.token_types > 0 || config.altup || config.hyper;
 }
 
 namespace {
 
 /// Whether what attention and MLP give is changed before it is added to the residual.
 bool changes_branches(const model_config& config) {
-  return config.norms == norm_place::after || config.norms == norm_place::both || config.residual_scale != 1 ||
-    config.experts.count > 0 || config.layer_inputs > 0 || config.recurrent.out_scale != 1 ||
-    config.recurrent.attention_scale != 1;
+  return config.hyper || config.norms == norm_place::after || config.norms == norm_place::both ||
+    config.residual_scale != 1 || config.experts.count > 0 || config.layer_inputs > 0 ||
+    config.recurrent.out_scale != 1 || config.recurrent.attention_scale != 1;
 }
 
 std::size_t rope_tables(const model_config& config, int max_context) {
@@ -110,6 +110,15 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     bytes.laurel = rows * hidden * sizeof(float);
     bytes.laurel_down = rows * rank * sizeof(float);
     bytes.laurel_low = rows * rank * element;
+  }
+  if (const auto& hyper = config.hyper; hyper) {
+    const auto streams = as_size(hyper.streams), width = rows * streams * hidden, rank = as_size(hyper.rank);
+    bytes.hyper_streams = width * sizeof(float) * (rank > 0 ? 1 : 2);
+    bytes.hyper_normed = width * (element + (rank > 0 ? 2 * sizeof(float) : 0));
+    bytes.hyper_mix = rows *
+      (rank > 0 ? rank * (sizeof(float) + element) + streams * sizeof(float) : (2 + streams) * streams * sizeof(float));
+    if (rank == 0)
+      bytes.hyper_ones = streams * hidden * sizeof(float);
   }
   for (int i = 0; i < config.layers; ++i)
     if (config.cuts_gates(i))

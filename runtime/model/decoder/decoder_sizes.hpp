@@ -45,6 +45,12 @@ struct activation_sizes {
   std::size_t laurel_low = 0;  // the same in the compute type
   std::size_t gates = 0;       // [max_rows, 2 ffn], f32
 
+  // Hyper-connections, `width` = streams * hidden.
+  std::size_t hyper_streams = 0; // [max_rows, width], f32; without a rank twice
+  std::size_t hyper_normed = 0;  // [max_rows, width] in the compute type; with a rank also in f32, twice
+  std::size_t hyper_mix = 0;  // [max_rows, what weighs streams, or the rank], f32; with a rank also in the compute type
+  std::size_t hyper_ones = 0; // [width], f32, without a rank
+
   std::size_t index_input =
     0;                      // [max_rows, hidden], f32, and in the compute type: what an indexer's queries are made of
   std::size_t shortcut = 0; // [max_rows, hidden], f32: what experts give beside MLPs, until the next layer has ended
@@ -61,7 +67,7 @@ struct activation_sizes {
     return rope + shortcut + index_input + residual + normed + qkv + attended + spread + ffn + branch + router +
       weighed + inputs + ones + latent_down + latent_queries + latents + latent_inputs + index + index_weights +
       chosen + 2 * streams + routed + laurel + laurel_down + laurel_low + gates + recurrent_in + convolved + recurred +
-      recurrent_rates + recurrent_low;
+      recurrent_rates + recurrent_low + hyper_streams + hyper_normed + hyper_mix + hyper_ones;
   }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);

@@ -37,6 +37,14 @@ weight_work work_of(const model_weights& weights, const mlp_weights& mlp) {
   return work += work_of(*mlp.down);
 }
 
+weight_work work_of(const hyper_weights& hyper) {
+  weight_work work;
+  for (const auto* m : {hyper.mix.get(), hyper.down.get(), hyper.up.get()})
+    if (m != nullptr)
+      work += work_of(*m);
+  return work;
+}
+
 /// The work of one expert of every mixture; those of a layer are alike.
 weight_work work_per_expert(const model_weights& weights) {
   weight_work work;
@@ -66,6 +74,9 @@ weight_work common_work(const model_weights& weights) {
     if (layer.altup)
       for (const auto* m : {layer.altup->router.get(), layer.altup->laurel_down.get(), layer.altup->laurel_up.get()})
         work += work_of(*m);
+    for (const auto* hyper : {layer.hyper_attention.get(), layer.hyper_mlp.get()})
+      if (hyper != nullptr)
+        work += work_of(*hyper);
     if (layer.mlp.down)
       work += work_of(weights, layer.mlp);
     if (!layer.mixture)
@@ -76,6 +87,8 @@ weight_work common_work(const model_weights& weights) {
     if (layer.mixture->shared_gate)
       work += work_of(*layer.mixture->shared_gate);
   }
+  if (weights.hyper_head)
+    work += work_of(*weights.hyper_head);
   for (const auto* matrices : {&weights.altup_in, &weights.altup_out})
     for (const auto& m : *matrices)
       work += work_of(*m);

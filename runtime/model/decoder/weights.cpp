@@ -69,6 +69,8 @@ private:
       to_.altup_out.push_back(matrix(groups_.altup_out(i)));
     if (!part.heads)
       return;
+    if (config.hyper)
+      to_.hyper_head = load_hyper(names_.hyper_head());
     if (config.final_norm)
       to_.final_norm = norm(names_.final_norm());
     if (!config.has_head())
@@ -104,6 +106,10 @@ private:
     }
     if (config.altup)
       layer.altup = load_altup(i);
+    if (config.hyper && parts.mixes())
+      layer.hyper_attention = load_hyper(names_.hyper_attention(i));
+    if (config.hyper && parts.mlp)
+      layer.hyper_mlp = load_hyper(names_.hyper_mlp(i));
     if (config.layer_scales)
       layer.scale = host_number(names_.layer_scale(i));
     layer.act = activation(i);
@@ -206,6 +212,25 @@ private:
     altup->laurel_up = matrix(groups_.laurel_up(i));
     altup->laurel_norm = norm(names_.laurel_norm(i));
     return altup;
+  }
+
+  std::unique_ptr<const hyper_weights> load_hyper(const std::vector<wanted_tensor>& stored) {
+    auto hyper = std::make_unique<hyper_weights>();
+    const auto groups = groups_.hyper(stored);
+    if (to_.config.hyper.rank == 0) {
+      hyper->mix = matrix(groups.front());
+      append(hyper->base, stored[1]);
+      append(hyper->scale, stored[2]);
+      report(stored[1]);
+      report(stored[2]);
+      return hyper;
+    }
+    hyper->norm = vector({stored.front()});
+    hyper->down = matrix(groups[0]);
+    hyper->up = matrix(groups[1]);
+    if (groups.size() > 2)
+      hyper->mix = matrix(groups[2]);
+    return hyper;
   }
 
   std::unique_ptr<const latent_weights> load_latent(int i) {
@@ -358,6 +383,8 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
   if (config.recurrent.type == recurrent_type::selective &&
       !dynamic_cast<const kernels::recurrent_ops&>(backend).scans())
     refuse("Mamba 1, which only CPUs compute so far");
+  if (config.hyper.rank > 0 && !has_recurrence)
+    refuse("weights of each element of residual streams, which CPUs and NVIDIA GPUs compute");
   if (config.attention_gate && !has_recurrence)
     refuse("gates of heads, which CPUs and NVIDIA GPUs compute");
   if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)

@@ -93,6 +93,15 @@ struct altup_weights {
   norm_weights laurel_norm;
 };
 
+/// How the streams of hyper-connections are mixed for what reads them.
+struct hyper_weights {
+  std::unique_ptr<const kernels::matrix> mix; // [2 streams + streams², streams * hidden], or [streams, ...] of the
+                                              // head; with a rank: [streams, ...], null of the head
+  std::vector<float> base, scale;             // without a rank, in host memory
+  std::unique_ptr<const kernels::matrix> down, up; // with a rank: [rank, streams * hidden] and the other way
+  kernels::buffer norm;                            // of each stream, [streams * hidden]; without a rank ones
+};
+
 struct layer_weights {
   // Null without attention; behind qkv come gates of the heads, if there are any.
   std::unique_ptr<const kernels::matrix> qkv;                          // [(heads + 2 kv_heads) * head_dim, hidden]
@@ -101,6 +110,7 @@ struct layer_weights {
   std::unique_ptr<const latent_weights> latent;                        // or null
   std::unique_ptr<const index_weights> indexer;                        // or null
   std::unique_ptr<const altup_weights> altup;                          // or null
+  std::unique_ptr<const hyper_weights> hyper_attention, hyper_mlp;     // or null
   norm_weights input_norm, post_norm;                                  // of what attention and MLP read
   norm_weights attention_norm, mlp_norm;                               // of what they give
   kernels::buffer q_norm, k_norm;                                      // [head_dim], or of all heads; or null
@@ -133,12 +143,13 @@ struct model_weights {
   std::vector<std::unique_ptr<const kernels::matrix>> altup_in, altup_out; // [hidden, hidden] of streams from 1 on
   std::vector<layer_weights> layers;                                       // of config.part(), in order
   norm_weights final_norm;
-  std::unique_ptr<const kernels::matrix> head; // [vocab, hidden], or null
-  kernels::buffer head_bias;                   // or null
-  bool head_gives_embedding = false;           // `embedding` is the head's matrix
-  std::size_t bytes = 0;                       // of device memory
-  std::shared_ptr<weight_pager> pager;         // of matrices that are in a file; null: none is
-  std::shared_ptr<const void> being_kept;      // what writes the packed weights; or null
+  std::unique_ptr<const hyper_weights> hyper_head; // or null
+  std::unique_ptr<const kernels::matrix> head;     // [vocab, hidden], or null
+  kernels::buffer head_bias;                       // or null
+  bool head_gives_embedding = false;               // `embedding` is the head's matrix
+  std::size_t bytes = 0;                           // of device memory
+  std::shared_ptr<weight_pager> pager;             // of matrices that are in a file; null: none is
+  std::shared_ptr<const void> being_kept;          // what writes the packed weights; or null
 
   const layer_weights& layer(int i) const { return layers[static_cast<std::size_t>(i - config.part().first)]; }
 };
