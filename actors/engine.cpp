@@ -270,18 +270,11 @@ private:
       return caf::make_error(caf::sec::unexpected_message, "there is no model");
     const auto asked = asked_.take<engine_stats>(self_);
     replicas_.count([this, asked = asked.number](std::vector<replica_stats> replicas) {
-      add_judge(replicas.front());
+      if (judge_)
+        judge_->add_to(replicas.front()); // what is counted of it, is so there
       asked_.answer(asked, in_all(std::move(replicas)));
     });
     return asked.promise;
-  }
-
-  // What is counted of the judge, is so with the first replica.
-  void add_judge(replica_stats& first) const {
-    if (!judge_)
-      return;
-    first.restarts += judge_->restarts();
-    first.model.judged_answers = judge_->answers();
   }
 
   // -- the end, of others and of its own ------------------------------------------------------------------------------
@@ -311,8 +304,7 @@ private:
     quit_when_done();
   }
 
-  // Requests first, so that each client receives its last event; then replicas. The load reports no
-  // progress after the engine has reported its end.
+  // Requests first, so that each client receives its last event; then replicas. The load reports no progress after that.
   void quit_when_done() {
     if (!requests_.empty() || loading_.runs() || !replicas_.is_flushed([this] { quit_when_done(); }) ||
         !replicas_.end())

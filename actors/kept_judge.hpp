@@ -7,6 +7,7 @@
 #include "actors/faults.hpp"
 #include "actors/messages.hpp"
 #include "runtime/engine/engine_options.hpp"
+#include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/restart_policy.hpp"
 
 #include <caf/actor_addr.hpp>
@@ -54,8 +55,11 @@ public:
   /// An answer more is judged.
   void count() { ++answers_, policy_.forgive(); }
 
-  std::uint64_t answers() const { return answers_; } // of all of them
-  std::uint64_t restarts() const { return restarts_; }
+  /// Adds what is counted of all of them.
+  void add_to(replica_stats& stats) const {
+    stats.restarts += restarts_;
+    stats.model.judged_answers = answers_;
+  }
 
 private:
   std::string name() const { return std::string(judge_of(options_.techniques)->name); }
