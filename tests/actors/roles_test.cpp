@@ -80,8 +80,11 @@ private:
 /// One replica that prefills and one that decodes.
 class role_replicas {
 public:
-  explicit role_replicas(transport way = {}, std::size_t images = 64, bool equal_numerics = true)
+  /// `recurrent`: blocks are of use behind snapshots of states alone, which move, too.
+  explicit role_replicas(transport way = {}, std::size_t images = 64, bool equal_numerics = true,
+                         bool recurrent = false)
     : way_(std::move(way)), images_(images), equal_numerics_(equal_numerics) {
+    limits.recurrent = recurrent;
     auto model = std::make_shared<loaded_model>();
     model->info.vocab_size = vocab;
     model->info.max_context = 100;
@@ -106,7 +109,12 @@ public:
     auto& g = groups_[number];
     sent_elsewhere exchange{std::make_shared<const image_pool>(64, images_)};
     exchange.numerics[0] = equal_numerics_ ? 0 : static_cast<std::uint64_t>(number);
-    g.blocks = spawn_kv_block_manager(system_, blocks_of_pool, true, 0, {}, {}, exchange);
+    std::optional<state_snapshots> snapshots;
+    if (limits.recurrent) {
+      exchange.states = std::make_shared<const image_pool>(32, 4);
+      snapshots.emplace(limits.max_sequences, 8);
+    }
+    g.blocks = spawn_kv_block_manager(system_, blocks_of_pool, true, 0, {}, {}, exchange, std::move(snapshots));
     g.sampler = spawn_sampler(system_, replica_of(script->model));
     g.executor = spawn_state<executor_actor, counting_executor>(system_, g.sampler, way_);
     g.scheduler = spawn_scheduler(system_, limits, {g.blocks, g.executor, g.sampler}, {}, {},
@@ -188,7 +196,7 @@ private:
   bool equal_numerics_;
 
 public:
-  const scheduler_limits limits{.step_tokens = 20, .max_sequences = 4, .max_queue = 8};
+  scheduler_limits limits{.step_tokens = 20, .max_sequences = 4, .max_queue = 8};
   caf::scheduler::test_coordinator& coordinator = dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
   std::shared_ptr<roles_script> script = std::make_shared<roles_script>();
 
@@ -271,6 +279,24 @@ TEST_CASE("prompts shorter than a block move, too, and several answers to one pr
     CHECK(ids(three, index) == counting(11, 9));
   CHECK(two.script->moved == 2);
   CHECK(two.idle());
+}
+
+TEST_CASE("with recurrent layers a prompt moves with its state, and one of a single block, which has none, without") {
+  for (const int tokens : {16, 17, 58}) {
+    CAPTURE(tokens);
+    role_replicas two({}, 64, true, true);
+    std::vector<event> events;
+    two.submit(long_prompt(tokens, 1, 12), events);
+    two.coordinator.run();
+    CHECK(ids(events) == counting(2, 12));
+    CHECK(two.script->moved == 1);
+    const auto sent = two.blocks(prefills), got = two.blocks(decodes);
+    CHECK(sent.sent == static_cast<std::uint64_t>(tokens / 16));
+    CHECK(sent.states_sent == (tokens > 16 ? 1 : 0));
+    CHECK(got.states_adopted == sent.states_sent);
+    CHECK(got.incomplete == 0);
+    CHECK(two.idle());
+  }
 }
 
 TEST_CASE("what has ended before it could move does not") {
