@@ -20,7 +20,7 @@ void expect(bool holds, const char* message) {
 /// The kind that a matrix is packed as: a quantised one, or bf16 for floats.
 weight_kind kind_of(const stored_matrix& m, quantization how) {
   const auto exact = traits_of(m.format).on_gpu;
-  if (!is_float(m.format))
+  if (!is_float(m.format) && !has_scale_blocks(m.format))
     return exact;
   switch (how) {
     case quantization::int8: return weight_kind::q8;
