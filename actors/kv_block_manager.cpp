@@ -126,18 +126,24 @@ private:
   void consider(const blocks_offered& offered) {
     const auto& what = *offered.what;
     if (!sent_ || offered.numerics != sent_->numerics ||
-        !incoming_.expect(what.request, parts(what.blocks()), self_->clock().now()))
+        !incoming_.expect(what.request, parts(*what.tokens), self_->clock().now()))
       return;
     const auto known = manager_.look_up({{}, what.tokens, what.salt});
-    const auto wanted = sent_->states ? static_cast<std::int32_t>(what.tokens->size() - 1) / kernels::block_tokens : 0;
-    if (known.blocks < what.blocks() || known.reached < wanted)
+    if (known.blocks < what.blocks() || known.reached < reach(*what.tokens))
       self_->send(offered.sender, offer_accepted{what.request, known.blocks});
-    else if (incoming_.arrived(what.request, parts(what.blocks()), self_->clock().now()))
+    else if (incoming_.arrived(what.request, parts(*what.tokens), self_->clock().now()))
       self_->send(offered.scheduler, chain_arrived{what.request});
   }
 
-  // A snapshot of states counts as a block behind the others, and comes last.
-  std::int32_t parts(std::int32_t blocks) const { return blocks + (sent_->states ? 1 : 0); }
+  // Blocks with a snapshot of states behind which the prompt may begin: its last token is always computed.
+  std::int32_t reach(const std::vector<token_id>& prompt) const {
+    return sent_->states && !prompt.empty() ? static_cast<std::int32_t>(prompt.size() - 1) / kernels::block_tokens : 0;
+  }
+
+  // A snapshot of states counts as a block behind the others, and comes last. A prompt of one block has none.
+  std::int32_t parts(const std::vector<token_id>& prompt) const {
+    return static_cast<std::int32_t>(prompt.size()) / kernels::block_tokens + (reach(prompt) > 0 ? 1 : 0);
+  }
 
   void adopt(const block_arrival& arrival, const scheduler_actor& scheduler) {
     block_request request;
@@ -149,7 +155,7 @@ private:
   void note_arrival(const block_arrival& its, const scheduler_actor& sender) {
     const auto blocks = static_cast<std::int32_t>(its.tokens->size()) / kernels::block_tokens;
     const auto end = its.first + static_cast<std::int32_t>(its.images.size());
-    if (!incoming_.arrived(its.request, its.states.empty() ? end : parts(blocks), self_->clock().now()))
+    if (!incoming_.arrived(its.request, its.states.empty() ? end : parts(*its.tokens), self_->clock().now()))
       return;
     const auto found = manager_.look_up({{}, its.tokens, its.salt});
     if (found.blocks == blocks && (its.states.empty() || found.reached > its.states.back()->place))

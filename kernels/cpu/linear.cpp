@@ -90,6 +90,7 @@ linear_plan plan_linear(const target& kernels, std::size_t cache, const packed_m
   op.pruned = weights.pruned;
   op.gated = weights.gated;
   op.words = weights.words;
+  op.scale_words = weights.scale_words;
   op.codebook = codebook_of(weights.kind);
   op.cached = cache / 2 / sizeof(std::uint32_t);
   op.rows = rows;

@@ -30,15 +30,28 @@ bool all_finite(weight_kind kind, const char* from, std::size_t bytes) {
     case weight_kind::bf16:
     case weight_kind::bf16_pairs:
     case weight_kind::bf16_halves: return all_finite<std::uint16_t, 0x7f80>(from, bytes);
-    case weight_kind::fp8:
-    case weight_kind::fp8_pairs: return true; // scales, which may be anything, multiply sums
     default: return false;
   }
+}
+
+/// Whether the scales of parts of K are finite. One of all of K may be anything: it multiplies the whole sum.
+bool scales_finite(const packed_matrix& m, const char* panel) {
+  const std::size_t word_bytes = panel_outputs * (in_pairs(m.kind) ? 2 : 1);
+  for (std::size_t word = 0; m.scale_words < m.words && word < m.words; word += m.scale_words)
+    if (!all_finite<std::uint32_t, 0x7f800000>(
+          panel + fp8_scales_offset(m.scale_words, word_bytes, word / m.scale_words), fp8_scale_bytes))
+      return false;
+  return true;
 }
 
 std::size_t words_of(weight_kind kind, std::size_t inputs) {
   const std::size_t in_word = is_grouped(kind) ? group_inputs : in_pairs(kind) ? 2 : 1;
   return (inputs + in_word - 1) / in_word;
+}
+
+/// The inputs that share a scale in fp8, all of a matrix if some have no others.
+std::size_t shared_inputs(const stored_matrix& m) {
+  return has_scale_blocks(m.format) ? traits_of(m.format).scale_inputs : m.cols;
 }
 
 bool in_f16(const stored_matrix& m) { return whole_format(m.format) == weight_format::f16; }
@@ -66,6 +79,7 @@ std::vector<std::span<const stored_matrix>> neighbours_of_a_kind(std::span<const
   const auto alike = [&](const stored_matrix& a, const stored_matrix& b) {
     const auto kind = quantised_kind(a, how);
     return kind == quantised_kind(b, how) && is_pruned(a.format) == is_pruned(b.format) &&
+      (kind != weight_kind::fp8 || shared_inputs(a) == shared_inputs(b)) &&
       (kind || how == quantization::bf16 || in_f16(a) == in_f16(b));
   };
   std::vector<std::span<const stored_matrix>> parts;
@@ -105,7 +119,7 @@ bool packed_matrix::finite(thread_pool& pool) const {
     std::atomic<bool> all = true;
     pool.parallel_for(panels, [&](std::size_t panel, int) {
       const auto* from = static_cast<const char*>(data.get()) + panel * panel_bytes(*this);
-      if (!all_finite(kind, from, panel_bytes(*this)))
+      if (!(is_fp8(kind) ? scales_finite(*this, from) : all_finite(kind, from, panel_bytes(*this))))
         all = false;
     });
     known = all ? finiteness::finite : finiteness::not_finite;
@@ -167,6 +181,12 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
   to->compute = compute;
   to->gated = gated;
   to->words = words_of(to->kind, to->inputs);
+  if (is_fp8(to->kind)) {
+    auto inputs = to->inputs;
+    for (const auto& m : stacked)
+      inputs = std::min(inputs, shared_inputs(m));
+    to->scale_words = words_of(to->kind, inputs);
+  }
   const std::size_t columns = to->panel_columns();
   const std::size_t outputs_per_panel = gated ? columns / 2 : columns;
   to->panels = (to->outputs + outputs_per_panel - 1) / outputs_per_panel;

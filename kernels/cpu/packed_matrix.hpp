@@ -22,9 +22,10 @@ class packed_matrix : public matrix {
 public:
   weight_kind kind = weight_kind::f32;
   dtype compute = dtype::f32;
-  bool gated = false;    // gate and up interleaved; `outputs` counts those of one
-  bool pruned = false;   // 2 of every 4 inputs are stored
-  std::size_t words = 0; // of K; groups if quantised
+  bool gated = false;          // gate and up interleaved; `outputs` counts those of one
+  bool pruned = false;         // 2 of every 4 inputs are stored
+  std::size_t words = 0;       // of K; groups if quantised
+  std::size_t scale_words = 0; // words that share scales, of fp8
   std::size_t panels = 0;
 
   bool quantised() const { return is_grouped(kind); }

@@ -108,14 +108,14 @@ weight_group packed_group(const char* panel, const quantised_layout& layout, std
 void expand_codes(const packed_matrix& m, std::size_t row, std::size_t first, std::size_t count, float* to) {
   const auto* panel = static_cast<const char*>(m.data.get()) + row / panel_outputs * panel_bytes(m);
   const std::size_t output = row % panel_outputs;
-  float scale;
-  std::memcpy(&scale, panel + output * sizeof scale, sizeof scale);
-  const char* codes = panel + fp8_scale_bytes;
+  const std::size_t in_word = in_pairs(m.kind) ? 2 : 1, place = in_word == 2 ? place_of_pair(output) : output;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t input = first + i;
-    const char code = m.kind == weight_kind::fp8
-      ? codes[input * panel_outputs + output]
-      : codes[(input / 2 * panel_outputs + place_of_pair(output)) * 2 + input % 2];
+    const std::size_t word = (first + i) / in_word, word_bytes = panel_outputs * in_word;
+    float scale;
+    std::memcpy(&scale,
+                panel + fp8_scales_offset(m.scale_words, word_bytes, word / m.scale_words) + output * sizeof scale,
+                sizeof scale);
+    const char code = panel[fp8_word_offset(m.scale_words, word_bytes, word) + place * in_word + (first + i) % in_word];
     to[i] = scale * from_e4m3(static_cast<std::uint8_t>(code));
   }
 }
@@ -134,7 +134,7 @@ bool is_kept_exactly(const stored_matrix& m, const packed_matrix& packed) {
     return false;
   if (has_groups(m.format))
     return packed.quantised(); // in the only kind that the format is packed in
-  if (m.format == weight_format::fp8)
+  if (is_fp8(m.format))
     return is_fp8(packed.kind);
   if (packed.kind == weight_kind::bf16_pairs || packed.kind == weight_kind::bf16_halves)
     return m.format == weight_format::bf16;

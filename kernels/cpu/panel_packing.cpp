@@ -23,7 +23,6 @@ constexpr std::size_t chunk = 64; // inputs converted at a time
 struct stored_row {
   const char* data = nullptr; // null: padding
   weight_format format = weight_format::f32;
-  float scale = 0; // of codes of fp8
 };
 
 /// Bytes of an output's part of a word.
@@ -81,15 +80,15 @@ void widen(const target& kernels, const stored_row& row, float* to, std::size_t 
   kernels.widen(exact_kind(dtype_of(row.format)), to, row.data + row_bytes(row.format, first), n);
 }
 
-/// The scale of a row of fp8, or of one that is quantised to it. The kernels take the codes of NaN for numbers, so NaN
-/// is in the scale: where one weight is NaN, so is the whole sum.
-float scale_of(const target& kernels, const stored_row& row, std::size_t inputs) {
-  if (row.format == weight_format::fp8) {
-    const auto* codes = row.data + row_bytes(row.format, 0);
-    const bool has_nan = std::any_of(codes, codes + inputs, [](char code) { return (code & 0x7f) == 0x7f; });
+/// The scale of n inputs of a row of fp8 from `first`, or of a row that is quantised to it. The kernels take the codes
+/// of NaN for numbers, so NaN is in the scale: where one weight is NaN, so is the whole sum.
+float scale_of(const target& kernels, const stored_row& row, std::size_t inputs, std::size_t first, std::size_t n) {
+  if (is_fp8(row.format)) {
+    const auto* codes = row.data + fp8_offset(row.format, first);
+    const bool has_nan = std::any_of(codes, codes + n, [](char code) { return (code & 0x7f) == 0x7f; });
     float scale = std::numeric_limits<float>::quiet_NaN();
     if (!has_nan)
-      std::memcpy(&scale, row.data, sizeof scale);
+      std::memcpy(&scale, row.data + fp8_scale_offset(row.format, first), sizeof scale);
     return scale;
   }
   std::vector<float> wide(inputs);
@@ -97,30 +96,47 @@ float scale_of(const target& kernels, const stored_row& row, std::size_t inputs)
   return fp8_scale(wide.data(), inputs);
 }
 
-/// Packs n codes of one row from `first`.
-void pack_codes(const packed_matrix& to, const target& kernels, const stored_row& row, char* panel, std::size_t column,
-                std::size_t first, std::size_t n) {
+/// Packs n codes of one row in fp8 from `first`, or quantises them. `words`: where the word of `first` is.
+void pack_codes(const packed_matrix& to, const target& kernels, const stored_row& row, float scale, char* words,
+                std::size_t column, std::size_t first, std::size_t n) {
   std::uint8_t codes[chunk] = {}; // an odd last input is paired with zero
-  if (row.format == weight_format::fp8) {
-    std::memcpy(codes, row.data + row_bytes(row.format, first), n);
+  if (is_fp8(row.format)) {
+    std::memcpy(codes, row.data + fp8_offset(row.format, first), n);
   } else {
     float wide[chunk];
     widen(kernels, row, wide, first, n);
-    std::transform(wide, wide + n, codes, [&](float x) { return to_fp8(x, row.scale); });
+    std::transform(wide, wide + n, codes, [&](float x) { return to_fp8(x, scale); });
   }
-  panel += fp8_scale_bytes;
   if (to.kind == weight_kind::fp8)
-    return place(reinterpret_cast<std::uint8_t*>(panel), column, first, codes, n);
+    return place(reinterpret_cast<std::uint8_t*>(words), column, 0, codes, n);
   std::uint16_t pairs[chunk / 2];
   std::memcpy(pairs, codes, sizeof pairs);
-  place(reinterpret_cast<std::uint16_t*>(panel), place_of_pair(column), first / 2, pairs, (n + 1) / 2);
+  place(reinterpret_cast<std::uint16_t*>(words), place_of_pair(column), 0, pairs, (n + 1) / 2);
+}
+
+/// A panel in fp8: blocks of scales and of the words that share them.
+void pack_codes(const packed_matrix& to, const target& kernels, std::span<const stored_row> rows, char* panel) {
+  const std::size_t in_word = in_pairs(to.kind) ? 2 : 1, word_bytes = panel_outputs * in_word;
+  const std::size_t shared = to.scale_words * in_word;
+  for (std::size_t first = 0; first < to.inputs; first += shared) {
+    const auto end = std::min(to.inputs, first + shared);
+    float scales[panel_outputs] = {};
+    for (std::size_t column = 0; column < rows.size(); ++column)
+      if (rows[column].data != nullptr)
+        scales[column] = scale_of(kernels, rows[column], to.inputs, first, end - first);
+    std::memcpy(panel + fp8_scales_offset(to.scale_words, word_bytes, first / shared), scales, sizeof scales);
+    for (std::size_t k = first; k < end; k += chunk)
+      for (std::size_t column = 0; column < rows.size(); ++column)
+        if (rows[column].data != nullptr)
+          pack_codes(to, kernels, rows[column], scales[column],
+                     panel + fp8_word_offset(to.scale_words, word_bytes, k / in_word), column, k,
+                     std::min(chunk, end - k));
+  }
 }
 
 /// Packs n inputs of one row from `first`.
 void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row& row, char* panel, std::size_t column,
                 std::size_t first, std::size_t n) {
-  if (is_fp8(to.kind))
-    return pack_codes(to, kernels, row, panel, column, first, n);
   const bool halves = to.kind == weight_kind::bf16_halves, narrow = halves || to.kind == weight_kind::bf16;
   if (halves)
     column = place_of_half(column);
@@ -352,7 +368,8 @@ std::size_t panel_bytes(const packed_matrix& m) {
     return (m.inputs + strip_inputs - 1) / strip_inputs * strip_bytes(m.kind);
   if (m.quantised())
     return layout_of(m.kind).bytes(m.words);
-  return (is_fp8(m.kind) ? fp8_scale_bytes : 0) + m.words * panel_outputs * element_bytes(m.kind);
+  const auto word_bytes = panel_outputs * element_bytes(m.kind);
+  return is_fp8(m.kind) ? fp8_panel_bytes(m.scale_words, word_bytes, m.words) : m.words * word_bytes;
 }
 
 void fill_panels(packed_matrix& to, std::span<const stored_matrix> stacked, const target& kernels, thread_pool& pool) {
@@ -361,13 +378,10 @@ void fill_panels(packed_matrix& to, std::span<const stored_matrix> stacked, cons
   pool.parallel_for(to.panels, [&](std::size_t panel, int) {
     char* base = static_cast<char*>(to.data.get()) + panel * panel_bytes(to);
     stored_row rows[panel_outputs];
-    for (std::size_t column = 0; column < columns; ++column) {
-      auto& row = rows[column] = find_column(to, stacked, panel, column);
-      if (is_fp8(to.kind) && row.data != nullptr) {
-        row.scale = scale_of(kernels, row, to.inputs);
-        std::memcpy(base + column * sizeof(float), &row.scale, sizeof row.scale);
-      }
-    }
+    for (std::size_t column = 0; column < columns; ++column)
+      rows[column] = find_column(to, stacked, panel, column);
+    if (is_fp8(to.kind))
+      return pack_codes(to, kernels, {rows, columns}, base);
     if (to.pruned) {
       for (std::size_t column = 0; column < columns; ++column)
         if (rows[column].data != nullptr)

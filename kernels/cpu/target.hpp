@@ -29,11 +29,26 @@ inline constexpr std::size_t activation_stride = k_block + 16;
 /// The place of an output in a word of bf16_halves.
 constexpr std::size_t place_of_half(std::size_t output) { return output / 32 * 32 + output % 16 * 2 + output / 16 % 2; }
 
-// fp8 weights are panels of 64 outputs, too: their scales, f32, then words of K. A word has a code of E4M3 for each
-// output; of fp8_pairs, two lines of two codes for each of 32 outputs, in an order in which bytes of bf16 that are
-// interleaved by halves of 128 bits become pairs.
+// fp8 weights are panels of 64 outputs, too: their scales, f32, then the words of K that share them, and so on. A word
+// has a code of E4M3 for each output; of fp8_pairs, two lines of two codes for each of 32 outputs, in an order in which
+// bytes of bf16 that are interleaved by halves of 128 bits become pairs.
 
 inline constexpr std::size_t fp8_scale_bytes = panel_outputs * sizeof(float);
+
+/// Where word `word` of a panel is, in bytes, if `scale_words` words share scales.
+constexpr std::size_t fp8_word_offset(std::size_t scale_words, std::size_t word_bytes, std::size_t word) {
+  return (word / scale_words + 1) * fp8_scale_bytes + word * word_bytes;
+}
+
+/// Where the scales of block `block` of `scale_words` words are.
+constexpr std::size_t fp8_scales_offset(std::size_t scale_words, std::size_t word_bytes, std::size_t block) {
+  return block * (fp8_scale_bytes + scale_words * word_bytes);
+}
+
+/// Bytes of a panel of `words` words.
+constexpr std::size_t fp8_panel_bytes(std::size_t scale_words, std::size_t word_bytes, std::size_t words) {
+  return (words + scale_words - 1) / scale_words * fp8_scale_bytes + words * word_bytes;
+}
 
 /// The place of an output's pair of codes in a word.
 constexpr std::size_t place_of_pair(std::size_t output) {
@@ -172,6 +187,7 @@ struct linear_op {
   activation act;                          // of the sums; if gated, of gate
   bool out_bf16 = false;                   // else f32
   std::size_t words = 0;                   // of K; groups if quantised
+  std::size_t scale_words = 0;             // of fp8: that share scales; a divisor of k_block, or `words`
   const std::uint32_t* codebook = nullptr; // of kinds that have one
   const std::uint32_t* activations = nullptr;
   std::size_t activation_block = 0;    // words from one block of K to the next

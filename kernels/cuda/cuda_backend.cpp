@@ -278,8 +278,9 @@ public:
       return;
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
     if (!std::ranges::equal(copies, copied_tokens_)) { // else they are those of the layer before
-      copied_tokens_.assign(copies.begin(), copies.end());
+      copied_tokens_.clear();                          // the upload may fail
       token_copies_on_device_ = token_copies_.upload(stream_, copies.data(), copies.size());
+      copied_tokens_.assign(copies.begin(), copies.end());
     }
     cuda::copy_tokens(stream_, memory.layer(layer), token_copies_on_device_, copies.size());
   }

@@ -16,7 +16,7 @@ constexpr std::size_t stride_unit = 32; // inputs to which rows of floats are pa
 /// The kind that a matrix is packed as: a quantised one, or bf16 for floats.
 weight_kind kind_of(const stored_matrix& m, quantization how) {
   const auto exact = traits_of(m.format).on_gpu;
-  if (!is_float(m.format))
+  if (!is_float(m.format) && !has_scale_blocks(m.format))
     return exact;
   switch (how) {
     case quantization::int8: return weight_kind::q8;

@@ -157,6 +157,8 @@ void store_groups(weight_format f, const weight_group* groups, std::uint8_t* blo
     case weight_format::f16:
     case weight_format::bf16:
     case weight_format::fp8:
+    case weight_format::fp8_128:
+    case weight_format::fp8_32:
     case weight_format::f32_24:
     case weight_format::f16_24:
     case weight_format::bf16_24: return; // not written

@@ -49,6 +49,7 @@ constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
 ///   iq1_s to iq3_s have codebooks and are described in codebooks.hpp.
 /// The checkpoint readers convert FP8 checkpoints to a format of Troupe's own:
 ///   fp8  a row: f32 scale; a byte per weight, in E4M3 (e4m3.hpp).        w = scale * q
+///   fp8_128, fp8_32  as fp8, with a scale before each 128 or 32 inputs, of which a row may end with fewer.
 /// and matrices of which 2 of every 4 inputs are stored to
 ///   f32_24, f16_24, bf16_24  8 weights, 17 or 9 bytes: the 4 that are not zero, in order; a byte with the places of the
 ///        first two of them in its low half (bits 0 and 1: of the first, bits 2 and 3: of the second, which is behind
@@ -83,6 +84,8 @@ enum class weight_format : std::uint8_t {
   iq2_s,
   iq3_xxs,
   iq3_s,
+  fp8_128,
+  fp8_32,
   f32_24,
   f16_24,
   bf16_24
@@ -97,11 +100,12 @@ struct weight_format_traits {
   int ggml_type = -1;             // GGUF's number; -1: none
   std::size_t block_inputs = 1;
   std::size_t block_bytes = 0;
-  std::size_t row_header = 0; // bytes before a row's first block
+  std::size_t row_header = 0; // bytes of a scale before a row's first block, or before each of its `scale_inputs`
   // The kinds that hold the weights exactly, but that GPUs round those of formats in few bits to bf16. Backends may pack
   // floats in another.
   weight_kind on_cpu = weight_kind::f32;
   weight_kind on_gpu = weight_kind::f32;
+  std::size_t scale_inputs = 0; // that share a scale before them; 0: a row's
 };
 
 // clang-format off
@@ -135,6 +139,8 @@ inline constexpr weight_format_traits weight_formats[] = {
   {weight_format::iq2_s,  "iq2_s",  "IQ2_S",   false, 22,  256, 82,    0,     weight_kind::iq2_s,  weight_kind::bf16},
   {weight_format::iq3_xxs,"iq3_xxs","IQ3_XXS", false, 18,  256, 98,    0,     weight_kind::iq3_xxs,weight_kind::bf16},
   {weight_format::iq3_s,  "iq3_s",  "IQ3_S",   false, 21,  256, 110,   0,     weight_kind::iq3_s,  weight_kind::bf16},
+  {weight_format::fp8_128,"fp8 128", "F8_E4M3", false, -1,  1,     1,    4,     weight_kind::fp8,    weight_kind::bf16, 128},
+  {weight_format::fp8_32, "fp8 32",  "F8_E4M3", false, -1,  1,     1,    4,     weight_kind::fp8,    weight_kind::bf16, 32},
   {weight_format::f32_24, "f32 2:4","F32 2:4", false, -1,  8,     17,   0,     weight_kind::f32,    weight_kind::bf16},
   {weight_format::f16_24, "f16 2:4","F16 2:4", false, -1,  8,     9,    0,     weight_kind::f16,    weight_kind::bf16},
   {weight_format::bf16_24,"bf16 2:4","BF16 2:4",false,-1,  8,     9,    0,     weight_kind::bf16,   weight_kind::bf16},
@@ -172,7 +178,7 @@ constexpr weight_format whole_format(weight_format f) {
   }
 }
 
-/// Inputs in a block: 1 (floats, fp8), 8 (of which 4 are stored), or 32 to 256. A matrix's inputs are a multiple of it.
+/// Inputs in a block: 1 (floats, all of fp8), 8 (of which 4 are stored), or 32 to 256. A matrix's inputs are a multiple of it.
 constexpr std::size_t block_inputs(weight_format f) { return traits_of(f).block_inputs; }
 constexpr std::size_t block_bytes(weight_format f) { return traits_of(f).block_bytes; }
 /// Whether the halves of a group have minima of their own.
@@ -181,10 +187,24 @@ constexpr bool has_half_minima(weight_format f) { return f == weight_format::q2_
 constexpr bool is_only_read(weight_format f) { return f >= weight_format::mxfp4 && f <= weight_format::iq3_s; }
 /// Whether weights come in groups that `stored_group` reads.
 constexpr bool has_groups(weight_format f) { return block_inputs(f) >= 32; }
+/// Whether weights are bytes in E4M3.
+constexpr bool is_fp8(weight_format f) {
+  return f == weight_format::fp8 || f == weight_format::fp8_128 || f == weight_format::fp8_32;
+}
+/// Whether parts of a row have scales of their own.
+constexpr bool has_scale_blocks(weight_format f) { return traits_of(f).scale_inputs != 0; }
 /// Bytes of a row of `cols` inputs, a multiple of block_inputs(f).
 constexpr std::size_t row_bytes(weight_format f, std::size_t cols) {
   const auto& traits = traits_of(f);
-  return traits.row_header + cols / traits.block_inputs * traits.block_bytes;
+  const auto scales = traits.scale_inputs == 0 ? 1 : (cols + traits.scale_inputs - 1) / traits.scale_inputs;
+  return traits.row_header * scales + cols / traits.block_inputs * traits.block_bytes;
+}
+/// Where the code of input `index` of a row of fp8 is, in bytes. Those that share a scale are neighbours.
+constexpr std::size_t fp8_offset(weight_format f, std::size_t index) { return row_bytes(f, index + 1) - 1; }
+/// Where the scale of these inputs is, which is before the first of them.
+constexpr std::size_t fp8_scale_offset(weight_format f, std::size_t index) {
+  const auto inputs = traits_of(f).scale_inputs;
+  return inputs == 0 ? 0 : row_bytes(f, index / inputs * inputs);
 }
 
 /// The format with this number in GGUF files, if it is supported.

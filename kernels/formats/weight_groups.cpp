@@ -5,6 +5,7 @@
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/pruned_weights.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace troupe::kernels {
@@ -242,6 +243,8 @@ weight_group stored_group(weight_format f, const void* row, std::size_t index) {
     case weight_format::f16:
     case weight_format::bf16:
     case weight_format::fp8:
+    case weight_format::fp8_128:
+    case weight_format::fp8_32:
     case weight_format::f32_24:
     case weight_format::f16_24:
     case weight_format::bf16_24: break; // no groups
@@ -267,17 +270,26 @@ void dequantise(const weight_group& group, float* weights) {
     weights[i] = d[i / 16] * group.scales[i / 16] * static_cast<float>(group.codes[i] - group.zero) + minima[i / 16];
 }
 
+namespace {
+
+void expand_fp8(weight_format f, const std::uint8_t* row, std::size_t first, std::size_t count, float* weights) {
+  const auto inputs = has_scale_blocks(f) ? traits_of(f).scale_inputs : first + count;
+  for (std::size_t i = first; i < first + count;) {
+    float scale;
+    std::memcpy(&scale, row + fp8_scale_offset(f, i), sizeof scale);
+    const auto* codes = row + fp8_offset(f, i);
+    for (const auto end = std::min(first + count, (i / inputs + 1) * inputs); i < end; ++i)
+      *weights++ = scale * from_e4m3(*codes++);
+  }
+}
+
+} // namespace
+
 void expand(weight_format f, const void* row, std::size_t first, std::size_t count, float* weights) {
   if (is_pruned(f))
     return expand_pruned(f, row, first, count, weights);
-  if (f == weight_format::fp8) {
-    float scale;
-    std::memcpy(&scale, row, sizeof scale);
-    const auto* codes = static_cast<const std::uint8_t*>(row) + sizeof scale + first;
-    for (std::size_t i = 0; i < count; ++i)
-      weights[i] = scale * from_e4m3(codes[i]);
-    return;
-  }
+  if (is_fp8(f))
+    return expand_fp8(f, static_cast<const std::uint8_t*>(row), first, count, weights);
   for (std::size_t i = 0; i < count; i += group_inputs)
     dequantise(stored_group(f, row, (first + i) / group_inputs), weights + i);
 }

@@ -156,8 +156,8 @@ private:
       values *= dimension; // fits, as the file's size was checked
     const auto format = weight_format_of(info.type);
     if (changes_values(part)) {
-      if (!format || !floats)
-        refuse(part, "is stored as " + std::string(to_string(info.type)) + ", supported are F32, F16 and BF16",
+      if (!format || (!floats && !is_fp8(info.type)))
+        refuse(part, "is stored as " + std::string(to_string(info.type)) + ", supported are F32, F16, BF16 and FP8",
                errc::unsupported);
       tensor.info.type = tensor_type::f32;
       tensor.info.bytes = values * sizeof(float);
@@ -229,7 +229,10 @@ private:
   tensor_data shifted(const arranged_tensor& tensor, const tensor_data& data) const {
     const auto count = tensor.info.bytes / sizeof(float);
     std::shared_ptr<float[]> to(new float[count]);
-    to_floats(*weight_format_of(stored_->find(tensor.part.name)->type), data.get(), count, to.get());
+    const auto format = *weight_format_of(stored_->find(tensor.part.name)->type);
+    const auto cols = tensor.info.shape.back();
+    for (std::size_t i = 0; i < count; i += cols)
+      to_floats(format, static_cast<const char*>(data.get()) + i / cols * row_bytes(format, cols), cols, &to[i]);
     for (std::size_t i = 0; i < count; ++i)
       to[i] = to[i] * tensor.part.factor + tensor.part.offset;
     return to;

@@ -68,6 +68,9 @@ std::optional<tensor_type> parse_safetensors_type(std::string_view dtype);
 /// Whether elements share scales: GGUF's blocks, and rows of fp8.
 constexpr bool has_blocks(tensor_type type) { return type.format() && !kernels::is_float(*type.format()); }
 
+/// Whether it is a format of fp8 with its scales.
+constexpr bool is_fp8(tensor_type type) { return type.format() && kernels::is_fp8(*type.format()); }
+
 /// Bytes of one element. For types without blocks.
 std::size_t size_of(tensor_type type);
 

@@ -78,12 +78,13 @@ struct model_info {
   std::string identity; // equal where the same tokens follow, on this machine; empty: nothing is
   int vocab_size = 0;
   int max_context = 0;
-  int own_context = 0; // the model's limit; max_context may be less, for lack of memory
-  std::string dtype;   // of computation
-  std::string weights; // type of most: "BF16", "Q4_K", "int8"
-  std::size_t weight_bytes = 0, kv_cache_bytes = 0;
-  std::string device;                                 // "cpu, avx512-bf16, 2 threads"
-  bool schedule_invariant = true;                     // results do not depend on other requests
+  int own_context = 0;            // the model's limit; max_context may be less, for lack of memory
+  std::string dtype;              // of computation
+  std::string weights;            // type of most: "BF16", "Q4_K", "int8"
+  std::size_t weight_bytes = 0;   // packed, without models beside it: in all devices, and what stays in files
+  std::size_t kv_cache_bytes = 0; // of all replicas, likewise
+  std::string device;             // "cpu, avx512-bf16, 2 threads"
+  bool schedule_invariant = true; // results do not depend on other requests
   std::shared_ptr<const troupe::tokenizer> tokenizer; // null for synthetic models
   std::shared_ptr<const troupe::chat_template> chat;  // null if the checkpoint has none
   chat_format format;                                 // of reasoning and calls

@@ -1,4 +1,5 @@
 // Random weights in the shape of real models, for measurements.
+#include "kernels/formats/e4m3.hpp"
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/pruned_weights.hpp"
 #include "runtime/checkpoint/tensor_index.hpp"
@@ -13,6 +14,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <numbers>
 
@@ -136,13 +138,14 @@ int parse_kv_heads(std::string_view text, int heads, std::string_view shape) {
 tensor_type parse_storage(std::string_view name, std::string_view shape) {
   for (const auto& [known, type] : {std::pair<std::string_view, tensor_type>{"bf16", tensor_type::bf16},
                                     {"pruned", tensor_type::bf16_24},
+                                    {"fp8", tensor_type::fp8_128},
                                     {"q8_0", tensor_type::q8_0},
                                     {"q4_0", tensor_type::q4_0}})
     if (name == known)
       return type;
   throw failure(errc::bad_request,
                 "synthetic:" + std::string(shape) +
-                  ": after @ comes how matrices are stored: bf16, pruned, q8_0 or q4_0");
+                  ": after @ comes how matrices are stored: bf16, pruned, fp8, q8_0 or q4_0");
 }
 
 class synthetic_checkpoint final : public checkpoint {
@@ -166,6 +169,8 @@ public:
 
   tensor_data read(std::string_view tensor) const override {
     const auto& info = tensors_.at(std::string(tensor));
+    if (is_fp8(info.type))
+      return codes(info, std::hash<std::string_view>{}(tensor));
     if (has_blocks(info.type))
       return blocks(info, std::hash<std::string_view>{}(tensor));
     const std::size_t count = info.bytes / sizeof(std::uint16_t);
@@ -195,14 +200,30 @@ private:
     tensors_.emplace(std::move(name), tensor_info{type, std::move(shape), bytes});
   }
 
+  float sample(std::uint64_t random) const {
+    return std::bit_cast<float>(std::uint32_t{samples_[random & 4095]} << 16);
+  }
+
+  /// Rows of fp8 with one scale, of the same distribution.
+  tensor_data codes(const tensor_info& info, std::uint64_t state) const {
+    const auto format = *info.type.format();
+    const auto cols = info.shape.back(), row = kernels::row_bytes(format, cols);
+    const float scale = static_cast<float>(weight_deviation) / 64;
+    std::shared_ptr<std::uint8_t[]> data(new std::uint8_t[info.bytes]);
+    for (auto* at = data.get(); at < data.get() + info.bytes; at += row)
+      for (std::size_t i = 0; i < cols; ++i) {
+        std::memcpy(at + fp8_scale_offset(format, i), &scale, sizeof scale);
+        at[fp8_offset(format, i)] = kernels::to_e4m3(sample(next_random(state)) / scale);
+      }
+    return data;
+  }
+
   /// Pairs of weights, or codes with one scale, of the same distribution.
   tensor_data blocks(const tensor_info& info, std::uint64_t state) const {
     const auto format = *info.type.format();
     const auto block = kernels::block_bytes(format);
     std::shared_ptr<std::uint8_t[]> data(new std::uint8_t[info.bytes]());
-    const auto value = [&](std::uint64_t random) {
-      return std::bit_cast<float>(std::uint32_t{samples_[random & 4095]} << 16);
-    };
+    const auto value = [&](std::uint64_t random) { return sample(random); };
     const float steps = format == kernels::weight_format::q8_0 ? 32 : 2;
     const auto scale = kernels::to_f16(static_cast<float>(weight_deviation) / steps);
     const auto code = [&](std::uint64_t random, int most) {

@@ -20,10 +20,12 @@ struct kv_disk {
     return std::max<std::size_t>((std::size_t(64) << 20) / block_bytes, 4);
   }
 
-  /// For the states behind blocks, in one direction; null: there are none.
+  /// Images of states behind blocks, in each direction: one is filled while the other is written.
+  static constexpr std::size_t state_images = 2;
+
+  /// In one direction; null: there are none.
   std::shared_ptr<const image_pool> make_state_images() const {
-    constexpr std::size_t few = 2; // one is filled while the other is written
-    return state_bytes > 0 ? std::make_shared<const image_pool>(state_bytes, few) : nullptr;
+    return state_bytes > 0 ? std::make_shared<const image_pool>(state_bytes, state_images) : nullptr;
   }
 
   /// Blocks that are moved together: between steps, or before the thread of the disk looks after others.

@@ -187,7 +187,7 @@ std::string unquantised_matrices(const checkpoint& tensors, const model_config& 
         continue;
       const auto type = require_tensor(tensors, w).type;
       ++all;
-      floats += !has_blocks(type) || type == tensor_type::fp8;
+      floats += !has_blocks(type) || is_fp8(type);
     }
   const auto option = std::string("`quantize` ") + to_string(precision.weights);
   if (floats == all)

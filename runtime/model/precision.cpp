@@ -54,8 +54,7 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
       continue;
     for (const auto& matrices : {names.gate_up(layer), names.down(layer)})
       for (const auto& wanted : matrices)
-        if (const auto& found = require_tensor(tensors, wanted);
-            has_blocks(found.type) && found.type != tensor_type::fp8)
+        if (const auto& found = require_tensor(tensors, wanted); has_blocks(found.type) && !is_fp8(found.type))
           refuse("skips nothing in weights in blocks, as " + wanted.name + " is in " +
                  std::string(to_string(found.type)) + ": their inputs are rounded in groups");
   }

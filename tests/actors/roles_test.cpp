@@ -72,11 +72,14 @@ struct script_of_roles {
 /// One replica that prefills and one that decodes.
 class role_replicas : public script_of_roles, public routed_groups {
 public:
-  explicit role_replicas(transport way = {}, std::size_t images = 64, bool equal_numerics = true)
+  /// `recurrent`: blocks are of use behind snapshots of states alone, which move, too.
+  explicit role_replicas(transport way = {}, std::size_t images = 64, bool equal_numerics = true,
+                         bool recurrent = false)
     : routed_groups(*script, 2, 20, blocks_of_pool),
       way_(std::move(way)),
       images_(images),
       equal_numerics_(equal_numerics) {
+    limits.recurrent = recurrent;
     engine = spawn_state<engine_actor, role_engine>(system, script);
     start(prefills);
     start(decodes);
@@ -85,8 +88,14 @@ public:
   void start(int number) {
     sent_elsewhere exchange{std::make_shared<const image_pool>(64, images_)};
     exchange.numerics[0] = equal_numerics_ ? 0 : static_cast<std::uint64_t>(number);
+    std::optional<state_snapshots> snapshots;
+    if (limits.recurrent) {
+      exchange.states = std::make_shared<const image_pool>(32, 4);
+      snapshots.emplace(limits.max_sequences, 8);
+    }
     const auto& g = routed_groups::start(
-      number, spawn_kv_block_manager(system, blocks_of_pool, true, 0, {}, {}, exchange), way_, true);
+      number, spawn_kv_block_manager(system, blocks_of_pool, true, 0, {}, {}, exchange, std::move(snapshots)), way_,
+      true);
     caf::anon_send(g.executor, scheduler_known{g.scheduler});
     if (groups.size() == 2) {
       for (const int from : {prefills, decodes}) {
@@ -183,6 +192,24 @@ TEST_CASE("prompts shorter than a block move, too, and several answers to one pr
     CHECK(ids(three, index) == counting(11, 9));
   CHECK(two.script->moved == 2);
   CHECK(two.idle());
+}
+
+TEST_CASE("with recurrent layers a prompt moves with its state, and one of a single block, which has none, without") {
+  for (const int tokens : {16, 17, 58}) {
+    CAPTURE(tokens);
+    role_replicas two({}, 64, true, true);
+    std::vector<event> events;
+    two.submit(long_prompt(tokens, 1, 12), events);
+    two.coordinator.run();
+    CHECK(ids(events) == counting(2, 12));
+    CHECK(two.script->moved == 1);
+    const auto sent = two.blocks(prefills), got = two.blocks(decodes);
+    CHECK(sent.sent == static_cast<std::uint64_t>(tokens / 16));
+    CHECK(sent.states_sent == (tokens > 16 ? 1 : 0));
+    CHECK(got.states_adopted == sent.states_sent);
+    CHECK(got.incomplete == 0);
+    CHECK(two.idle());
+  }
 }
 
 TEST_CASE("what has ended before it could move does not") {

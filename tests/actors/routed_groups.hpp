@@ -59,7 +59,7 @@ protected:
 
 public:
   caf::scheduler::test_coordinator& coordinator = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
-  const scheduler_limits limits;
+  scheduler_limits limits;
 
 protected:
   struct group {

@@ -94,6 +94,10 @@ private:
         continue;
       const auto& to = *move.destination;
       block_arrival arrival{to.tokens, to.salt, move.image->place, {move.image}, to.request};
+      if (move.image->state) {
+        ++arrival.first;
+        arrival.states.swap(arrival.images);
+      }
       if (!way_ || way_(arrival))
         self_->send(caf::actor_cast<kv_receiver_actor>(receiver),
                     blocks_received{std::make_shared<const block_arrival>(std::move(arrival)),

@@ -56,6 +56,14 @@ std::vector<std::uint8_t> random_weights(weight_format format, std::size_t rows,
   return to;
 }
 
+std::vector<weight_format> grouped_formats() {
+  std::vector<weight_format> all;
+  for (const auto& traits : weight_formats)
+    if (has_groups(traits.format))
+      all.push_back(traits.format);
+  return all;
+}
+
 void linear(backend& device, const machine_peaks& peak, weight_format stored, dtype compute,
             quantization how = quantization::none) {
   const std::size_t inputs = 2048, outputs = 8192, most = 512;
@@ -100,30 +108,28 @@ void linear(backend& device, const machine_peaks& peak, weight_format stored, dt
   std::printf("\n");
 }
 
-/// Every format of blocks in turn with q4_k: how many times as fast it is, medians of neighbours.
-void beside_q4_k(backend& device) {
+/// Some formats in turn with another: how many times as fast they are, medians of neighbours.
+void beside(backend& device, weight_format with, dtype compute, const std::vector<weight_format>& formats) {
   const std::size_t inputs = 2048, outputs = 8192, most = 512, rounds = 15;
-  device_tensor in(device, dtype::f32, most, inputs), out(device, dtype::f32, most, outputs);
-  const auto x = random_floats(most * inputs);
-  std::copy(x.begin(), x.end(), static_cast<float*>(in.view.data));
+  device_tensor in(device, compute, most, inputs), out(device, dtype::f32, most, outputs);
+  const auto x = random_weights(format_of(compute), most, inputs);
+  std::copy(x.begin(), x.end(), static_cast<std::uint8_t*>(in.view.data));
   const auto packed = [&](weight_format format, std::size_t copies) {
     const auto data = random_weights(format, outputs, inputs);
     const stored_matrix w{data.data(), format, outputs, inputs};
     std::vector<std::unique_ptr<matrix>> all; // more than caches hold
     for (std::size_t i = 0; i < copies; ++i)
-      all.push_back(device.pack({&w, 1}, dtype::f32));
+      all.push_back(device.pack({&w, 1}, compute));
     return all;
   };
-  const auto q4_k = packed(weight_format::q4_k, 10);
-  for (const auto& traits : weight_formats) {
-    if (!has_groups(traits.format))
-      continue;
-    const auto others = packed(traits.format, 16);
+  const auto first = packed(with, 10);
+  for (const auto format : formats) {
+    const auto others = packed(format, 16);
     const double bits = 8.0 / double(inputs * outputs);
-    std::printf("%s: %.2f bits stored, %.2f packed (q4_k %.2f), times as fast:", traits.name,
-                8 * double(traits.block_bytes) / double(traits.block_inputs), bits * double(others[0]->bytes),
-                bits * double(q4_k[0]->bytes));
-    for (const std::size_t rows : {1, 2, 8, 512}) {
+    std::printf("%s: %.2f bits stored, %.2f packed (%s %.2f), times as fast:", to_string(format),
+                bits * double(outputs * row_bytes(format, inputs)), bits * double(others[0]->bytes), to_string(with),
+                bits * double(first[0]->bytes));
+    for (const std::size_t rows : {1, 2, 8, 32, 512}) {
       in.view.rows = out.view.rows = rows;
       const std::size_t products = rows == 512 ? 1 : 10;
       const auto seconds = [&](const auto& weights) {
@@ -134,7 +140,7 @@ void beside_q4_k(backend& device) {
       };
       std::vector<double> ratios;
       for (std::size_t i = 0; i < (rows == 512 ? rounds / 3 : rounds); ++i) {
-        const double before = seconds(q4_k), time = seconds(others), after = seconds(q4_k);
+        const double before = seconds(first), time = seconds(others), after = seconds(first);
         ratios.push_back((before + after) / 2 / time);
       }
       std::sort(ratios.begin(), ratios.end());
@@ -355,11 +361,14 @@ int main(int argc, char** argv) {
     attention_prefixes(*device);
   if (wanted("threshold"))
     attention_thresholds(*device);
-  for (const auto& traits : weight_formats)
-    if (has_groups(traits.format) && wanted(traits.name))
-      linear(*device, peak, traits.format, dtype::bf16);
+  for (const auto format : grouped_formats())
+    if (wanted(to_string(format)))
+      linear(*device, peak, format, dtype::bf16);
   if (only == "beside")
-    beside_q4_k(*device);
+    beside(*device, weight_format::q4_k, dtype::f32, grouped_formats());
+  if (only == "beside bf16")
+    beside(*device, weight_format::bf16, dtype::bf16,
+           {weight_format::fp8, weight_format::fp8_128, weight_format::fp8_32});
   if (only == "rows")
     for (const auto stored : {weight_format::bf16, weight_format::q8_0, weight_format::q4_k})
       choices(*device, stored);
@@ -372,7 +381,7 @@ int main(int argc, char** argv) {
       pruned(*device, peak, compute);
   if (wanted("int4"))
     linear(*device, peak, weight_format::f32, dtype::bf16, quantization::int4);
-  for (const auto stored : {weight_format::bf16, weight_format::fp8})
+  for (const auto stored : {weight_format::bf16, weight_format::fp8, weight_format::fp8_128})
     if (wanted(to_string(stored)))
       linear(*device, peak, stored, dtype::bf16);
   for (const auto stored : {weight_format::f32, weight_format::f16, weight_format::bf16, weight_format::fp8})

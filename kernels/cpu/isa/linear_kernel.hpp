@@ -15,11 +15,16 @@ namespace {
 /// Prefetch distance of weights, in bytes. Only the first row tile prefetches; later ones find the weights in L2.
 inline constexpr std::size_t float_fetch_distance = 8192;
 
-/// The words of a panel.
+/// The words of a panel from `word` on: those that share scales, if it has several for an output.
 template <class Operand>
-inline const typename Operand::element* words_of_panel(const linear_op& op, std::size_t panel) {
-  const std::size_t bytes = Operand::header_bytes + op.words * panel_outputs * sizeof(typename Operand::element);
-  const auto* from = static_cast<const char*>(op.weights) + panel * bytes + Operand::header_bytes;
+inline const typename Operand::element* words_of_panel(const linear_op& op, std::size_t panel, std::size_t word = 0) {
+  constexpr std::size_t word_bytes = panel_outputs * sizeof(typename Operand::element);
+  std::size_t bytes = op.words * word_bytes, at = word * word_bytes;
+  if constexpr (Operand::header_bytes != 0) {
+    bytes = fp8_panel_bytes(op.scale_words, word_bytes, op.words);
+    at = fp8_word_offset(op.scale_words, word_bytes, word);
+  }
+  const auto* from = static_cast<const char*>(op.weights) + panel * bytes + at;
   return reinterpret_cast<const typename Operand::element*>(from);
 }
 
@@ -45,13 +50,15 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
 /// Sums more rows, V vectors of a panel at a time, with the same bits. The first of several tiles widens the weights in
 /// L1 for the others, for so many words of K at a time that they take 16 KiB and stay there with the activations of a
 /// tile. Every pass over these words prefetches an equal share of the next ones, or of the next panel's, spread over
-/// its words.
-template <class Operand, int V>
+/// its words. `Scaled`: the words of K at a time are those that share scales, which multiply their sums.
+template <class Operand, int V, bool Scaled = false>
 void accumulate_widened(const linear_op& op, const linear_task& task, float* scratch) {
   using element = typename Operand::element;
   using wide = typename Operand::wide;
-  constexpr std::size_t width = V * lanes, parts = panel_outputs / width, widened_words = k_block / V;
-  alignas(64) typename wide::element widened[widened_words * width];
+  constexpr std::size_t width = V * lanes, parts = panel_outputs / width;
+  constexpr std::size_t most_words = Scaled ? k_block / 2 : k_block / V;
+  const std::size_t widened_words = Scaled ? op.scale_words : most_words;
+  alignas(64) typename wide::element widened[most_words * width];
   const std::size_t first_row = first_row_of(op, task.first_tile);
   const std::size_t c_stride = task.panels * panel_outputs;
   const std::size_t fetched = (panel_outputs * sizeof(element) - 1) / (parts * task.tiles) + 1; // bytes per word
@@ -60,9 +67,10 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
     const auto* activations = op.activations + k / k_block * op.activation_block + k % k_block;
     for (std::size_t panel = 0; panel < task.panels; ++panel) {
       const auto block_at = [&](std::size_t of, std::size_t word) {
-        return words_of_panel<Operand>(op, task.first_panel + of) + word * panel_outputs;
+        return words_of_panel<Operand>(op, task.first_panel + of, word);
       };
       const element* block = block_at(panel, k);
+      [[maybe_unused]] const auto* scales = Scaled ? reinterpret_cast<const float*>(block) - panel_outputs : nullptr;
       const auto* next = reinterpret_cast<const char*>(panel + 1 < task.panels ? block_at(panel + 1, k)
                                                                                : block_at(0, k + widened_words));
       for (std::size_t part = 0; part < parts; ++part) {
@@ -78,22 +86,25 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
           };
           const int count = static_cast<int>(first_row_of(op, task.first_tile + i + 1) - row);
           with_rows<rows_of_vectors(V)>(count, [&]<int R>() {
+            const auto accumulate = [&](const auto& columns) __attribute__((always_inline)) {
+              if constexpr (Scaled)
+                accumulate_scaled_tile<wide, R, V>(c, c_stride, k == 0, scales + part * width, a, activation_stride,
+                                                   words, columns);
+              else
+                accumulate_tile<wide, R, V>(c, c_stride, k == 0, a, activation_stride, words, columns);
+            };
             if (i == 0)
-              accumulate_tile<wide, R, V>(
-                c, c_stride, k == 0, a, activation_stride,
-                words, [&](std::size_t word, auto& b) __attribute__((always_inline)) {
-                  fetch(word);
-                  read_columns<Operand>(b, block + word * panel_outputs + part * width);
-                  for (int v = 0; task.tiles > 1 && v < V; ++v)
-                    wide::keep(widened + word * width + v * lanes, b[v]);
-                });
+              accumulate([&](std::size_t word, auto& b) __attribute__((always_inline)) {
+                fetch(word);
+                read_columns<Operand>(b, block + word * panel_outputs + part * width);
+                for (int v = 0; task.tiles > 1 && v < V; ++v)
+                  wide::keep(widened + word * width + v * lanes, b[v]);
+              });
             else
-              accumulate_tile<wide, R, V>(
-                c, c_stride, k == 0, a, activation_stride,
-                words, [&](std::size_t word, auto& b) __attribute__((always_inline)) {
-                  fetch(word);
-                  read_columns<wide>(b, widened + word * width);
-                });
+              accumulate([&](std::size_t word, auto& b) __attribute__((always_inline)) {
+                fetch(word);
+                read_columns<wide>(b, widened + word * width);
+              });
           });
         }
       }
@@ -130,6 +141,60 @@ void accumulate_kept(const linear_op& op, const linear_task& task, float* scratc
     });
 }
 
+/// The sums of accumulate_scaled without the words that are not kept, in the same way: what is kept of a block of K is
+/// multiplied by its scales, which are finite.
+template <class Operand>
+void accumulate_kept_scaled(const linear_op& op, const linear_task& task, float* scratch) {
+  constexpr std::size_t line = 64 / sizeof(typename Operand::element);
+  const std::size_t c_stride = task.panels * panel_outputs;
+  const auto block_of = [&](std::size_t i) { return op.kept[i] / op.scale_words; };
+  for (std::size_t panel = 0; panel < task.panels; ++panel)
+    with_rows(static_cast<int>(op.rows), [&]<int R>() {
+      constexpr int V = tile_vectors(R);
+      float* sums = scratch + panel * panel_outputs;
+      for (int r = 0; r < R; ++r)
+        for (std::size_t i = 0; i < panel_outputs; i += lanes)
+          store(sums + r * c_stride + i, zero());
+      for (std::size_t first = 0, end = 0; first < op.kept_words; first = end) {
+        const std::size_t begin = block_of(first) * op.scale_words;
+        while (end < op.kept_words && block_of(end) == block_of(first))
+          ++end;
+        const auto* weights = words_of_panel<Operand>(op, task.first_panel + panel, begin);
+        const auto* scales = reinterpret_cast<const float*>(weights) - panel_outputs;
+        for (std::size_t column = 0; column < panel_outputs; column += V * lanes)
+          accumulate_scaled_tile<Operand, R, V>(
+            sums + column, c_stride, false, scales + column, op.activations + first, op.kept_words,
+            end - first, [&](std::size_t k, auto& b) __attribute__((always_inline)) {
+              if (column == 0 && first + k + kept_fetch_distance < op.kept_words) {
+                const auto* next = words_of_panel<Operand>(op, task.first_panel + panel,
+                                                           op.kept[first + k + kept_fetch_distance]);
+                for (std::size_t i = 0; i < panel_outputs; i += line)
+                  __builtin_prefetch(next + i);
+              }
+              read_columns<Operand>(b, weights + (op.kept[first + k] - begin) * panel_outputs + column);
+            });
+      }
+    });
+}
+
+/// Sums of fp8 with several scales for an output: those of the words that share one start at 0, and are multiplied by it
+/// before they are added.
+template <class Operand>
+void accumulate_scaled(const linear_op& op, const linear_task& task, float* scratch) {
+  if (op.kept != nullptr)
+    return accumulate_kept_scaled<Operand>(op, task, scratch);
+  switch (tile_vectors(static_cast<int>(op.tile_rows))) {
+    case tile_vectors(tile_rows): return accumulate_widened<Operand, tile_vectors(tile_rows), true>(op, task, scratch);
+    case 2 * tile_vectors(tile_rows):
+      if constexpr (2 * tile_vectors(tile_rows) <= tile_vectors(1))
+        return accumulate_widened<Operand, 2 * tile_vectors(tile_rows), true>(op, task, scratch);
+      break;
+    default:
+      if constexpr (4 * tile_vectors(tile_rows) <= tile_vectors(1))
+        return accumulate_widened<Operand, 4 * tile_vectors(tile_rows), true>(op, task, scratch);
+  }
+}
+
 /// Blocks of K outside, row tiles inside: a block of the task's weights stays in L2 for all rows.
 template <class Operand>
 void accumulate_linear(const linear_op& op, const linear_task& task, float* scratch) {
@@ -163,6 +228,14 @@ void accumulate_linear(const linear_op& op, const linear_task& task, float* scra
   }
 }
 
+template <class Operand>
+void accumulate_codes(const linear_op& op, const linear_task& task, float* scratch) {
+  if (has_scale_blocks(op))
+    accumulate_scaled<Operand>(op, task, scratch);
+  else
+    accumulate_linear<Operand>(op, task, scratch);
+}
+
 void linear(const linear_op& op, const linear_task& task, float* scratch) {
   if (op.pruned)
     return linear_pruned(op, task, scratch);
@@ -180,9 +253,9 @@ void linear(const linear_op& op, const linear_task& task, float* scratch) {
     case weight_kind::bf16_pairs: accumulate_linear<pair_operand>(op, task, scratch); break;
 #endif
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
-    case weight_kind::fp8_pairs: accumulate_linear<fp8_pair_operand>(op, task, scratch); break;
+    case weight_kind::fp8_pairs: accumulate_codes<fp8_pair_operand>(op, task, scratch); break;
 #endif
-    case weight_kind::fp8: accumulate_linear<fp8_operand>(op, task, scratch); break;
+    case weight_kind::fp8: accumulate_codes<fp8_operand>(op, task, scratch); break;
     default: return linear_quantised(op, task, scratch);
   }
   store_linear(op, task, scratch);

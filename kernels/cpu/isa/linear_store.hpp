@@ -76,10 +76,13 @@ inline void store_panel(const linear_op& op, std::size_t panel, std::size_t firs
   });
 }
 
+/// Whether outputs of fp8 have several scales. Then sums are scaled as they are made.
+inline bool has_scale_blocks(const linear_op& op) { return op.scale_words < op.words; }
+
 /// Multiplies the sums of a row and a panel of fp8 by the scales of its outputs.
 inline void scale_codes(const linear_op& op, std::size_t panel, float* c) {
   const std::size_t word_bytes = panel_outputs * (in_pairs(op.kind) ? 2 : 1);
-  const char* from = static_cast<const char*>(op.weights) + panel * (fp8_scale_bytes + op.words * word_bytes);
+  const char* from = static_cast<const char*>(op.weights) + panel * fp8_panel_bytes(op.words, word_bytes, op.words);
   const auto* scales = reinterpret_cast<const float*>(from);
   for (std::size_t i = 0; i < panel_outputs; i += lanes)
     store(c + i, load(c + i) * broadcast(fp8_unit) * load(scales + i));
@@ -87,7 +90,7 @@ inline void scale_codes(const linear_op& op, std::size_t panel, float* c) {
 
 /// Stores the sums of a row and a panel of weights that have no groups.
 inline void store_sums(const linear_op& op, std::size_t panel, std::size_t row, float* c) {
-  if (is_fp8(op.kind))
+  if (is_fp8(op.kind) && !has_scale_blocks(op))
     scale_codes(op, panel, c);
   store_panel<panel_outputs>(op, panel, row, 1, c);
 }

@@ -105,15 +105,10 @@ template <class Operand, int V>
   }
 }
 
-/// c[r * c_stride + v * 16 + lane] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][lane], where
-/// `columns(k, b)` loads b[V]. `fresh`: c starts at 0. Always inlined, so that strides, mostly constants, cost no registers.
+/// sums[r][v] += sum over k < count, ascending, of a[r * a_stride + k] * b[v], where `columns(k, b)` loads b[V].
 template <class Operand, int R, int V, class Columns>
-[[gnu::always_inline]] inline void accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t* a,
-                                                   std::size_t a_stride, std::size_t count, const Columns& columns) {
-  vec sums[R][V];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v)
-      sums[r][v] = fresh ? zero() : load(c + r * c_stride + v * lanes);
+[[gnu::always_inline]] inline void add_products(vec (&sums)[R][V], const std::uint32_t* a, std::size_t a_stride,
+                                                std::size_t count, const Columns& columns) {
   for (std::size_t k = 0; k < count; ++k) {
     typename Operand::vector b[V];
     columns(k, b);
@@ -123,9 +118,42 @@ template <class Operand, int R, int V, class Columns>
         sums[r][v] = Operand::accumulate(sums[r][v], x, b[v]);
     }
   }
+}
+
+/// c[r * c_stride + v * 16 + lane] += those sums. `fresh`: c starts at 0. Always inlined, so that strides, mostly
+/// constants, cost no registers.
+template <class Operand, int R, int V, class Columns>
+[[gnu::always_inline]] inline void accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t* a,
+                                                   std::size_t a_stride, std::size_t count, const Columns& columns) {
+  vec sums[R][V];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v)
+      sums[r][v] = fresh ? zero() : load(c + r * c_stride + v * lanes);
+  add_products<Operand>(sums, a, a_stride, count, columns);
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v)
       store(c + r * c_stride + v * lanes, sums[r][v]);
+}
+
+/// The same with sums that start at 0 and are multiplied by scales[v * 16 + lane], and by the unit of codes of fp8, before
+/// they are added to c.
+template <class Operand, int R, int V, class Columns>
+[[gnu::always_inline]] inline void accumulate_scaled_tile(float* c, std::size_t c_stride, bool fresh,
+                                                          const float* scales, const std::uint32_t* a,
+                                                          std::size_t a_stride, std::size_t count,
+                                                          const Columns& columns) {
+  vec sums[R][V];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v)
+      sums[r][v] = zero();
+  add_products<Operand>(sums, a, a_stride, count, columns);
+  for (int v = 0; v < V; ++v) {
+    const vec scale = load(scales + v * lanes);
+    for (int r = 0; r < R; ++r) {
+      float* to = c + r * c_stride + v * lanes;
+      store(to, fma(sums[r][v] * broadcast(fp8_unit), scale, fresh ? zero() : load(to)));
+    }
+  }
 }
 
 // The most rows of a tile, and its vectors for a number of rows, as the target's registers allow. Fewer rows take more

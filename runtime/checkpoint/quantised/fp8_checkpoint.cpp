@@ -38,7 +38,7 @@ public:
       fail(scale_, "is " + std::string(to_string(scales->type)) + ", expected F32, BF16, F16, F8_E8M0 or U8");
     read_grid(codes.shape, scales->shape, block);
     wide_ = codes.type == tensor_type::f8_e5m2;
-    info_.type = block_[1] >= codes.shape[1] && !wide_ ? tensor_type::fp8 : tensor_type::bf16;
+    info_.type = type_for(codes.shape[1]);
     info_.shape = codes.shape;
     info_.bytes = codes.shape[0] * kernels::row_bytes(*weight_format_of(info_.type), codes.shape[1]);
   }
@@ -55,16 +55,20 @@ public:
     const auto* code = static_cast<const std::uint8_t*>(codes.get());
     for (std::size_t r = 0; r < outputs; ++r, code += inputs) {
       const auto* scale = &scales[r / block_[0] * columns];
-      if (info_.type == tensor_type::fp8) {
-        std::memcpy(row, scale, sizeof(float));
-        std::memcpy(row + sizeof(float), code, inputs);
+      const auto format = *weight_format_of(info_.type);
+      if (is_fp8(info_.type)) {
+        const auto shared = has_scale_blocks(format) ? kernels::traits_of(format).scale_inputs : inputs;
+        for (std::size_t i = 0; i < inputs; i += shared) {
+          std::memcpy(row + fp8_scale_offset(format, i), &scale[i / block_[1]], sizeof(float));
+          std::memcpy(row + fp8_offset(format, i), code + i, std::min(shared, inputs - i));
+        }
       } else {
         for (std::size_t i = 0; i < inputs; ++i) {
           const auto half = kernels::to_bf16(value_of(code[i]) * scale[i / block_[1]]);
           std::memcpy(row + i * sizeof half, &half, sizeof half);
         }
       }
-      row += kernels::row_bytes(*weight_format_of(info_.type), inputs);
+      row += kernels::row_bytes(format, inputs);
     }
     return to;
   }
@@ -72,6 +76,19 @@ public:
 private:
   [[noreturn]] void fail(const std::string& tensor, const std::string& what) const {
     throw failure(errc::bad_file, stored_.where(weight_) + ": tensor " + shown(tensor) + " " + what);
+  }
+
+  /// The format whose blocks divide those of the scales. bf16 if there is none: the values are rounded to it.
+  tensor_type type_for(std::size_t inputs) const {
+    using kernels::weight_format;
+    if (wide_)
+      return tensor_type::bf16;
+    if (block_[1] >= inputs)
+      return tensor_type::fp8;
+    for (const auto format : {weight_format::fp8_128, weight_format::fp8_32})
+      if (block_[1] % kernels::traits_of(format).scale_inputs == 0)
+        return format;
+    return tensor_type::bf16;
   }
 
   /// Whether scales are exponents alone, as those of MXFP8, and of DeepSeek since V3.1.

@@ -11,7 +11,8 @@
 
 namespace troupe {
 
-/// Presents rows in the kernels' fp8 format, with unchanged codes and scales; matrices with blocks, or in E5M2, in bf16. `block`:
+/// Presents rows in the kernels' fp8 formats, with unchanged codes and scales; E5M2, and blocks of other than a multiple of
+/// 32 inputs, in bf16. `block`:
 /// outputs and inputs that share a scale; if {0, 0}, scales may be of equal parts of rows. Scales of activations
 /// (`X.input_scale`) are ignored: each row of activations gets its own scale, or none. Other tensors are unchanged.
 /// Throws failure(bad_file | unsupported) naming the file and the tensor.

@@ -48,7 +48,7 @@ void weigh_errors(const float* x, const float* importance, std::size_t n, float*
 
 } // namespace
 
-bool can_be_written(weight_format format) { return !is_only_read(format) && format != weight_format::fp8; }
+bool can_be_written(weight_format format) { return !is_only_read(format) && !is_fp8(format); }
 
 void quantise_row(weight_format format, const float* row, std::size_t cols, void* to, const float* importance) {
   auto* bytes = static_cast<std::uint8_t*>(to);

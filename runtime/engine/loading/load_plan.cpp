@@ -4,6 +4,7 @@
 #include "runtime/engine/loading/memory_plan.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/engine/loading/weight_loading.hpp"
+#include "runtime/kv/kv_disk.hpp"
 #include "runtime/model/size_estimate.hpp"
 #include "runtime/support/kv_blocks.hpp"
 #include "runtime/support/text/byte_size.hpp"
@@ -284,13 +285,37 @@ std::vector<std::vector<std::shared_ptr<const device>>> devices_of_all(const eng
   return devices;
 }
 
+std::size_t state_bytes_of(const opened_model& opened) {
+  std::size_t bytes = 0;
+  for (const auto& stage : opened.stages)
+    bytes += state_bytes_per_sequence(stage.config);
+  return bytes;
+}
+
+/// States on their way to and from files and other replicas, in host memory.
+std::size_t travelling_states(const engine_options& options, const opened_model& opened, std::size_t replicas) {
+  const auto images = (options.kv_disk.empty() ? 0 : 2 * kv_disk::state_images) +
+    (options.roles.empty() ? 0 : most_sent_states);
+  return replicas * images * state_bytes_of(opened);
+}
+
+/// Why prefixes of a model with recurrent layers are never found again.
+log_line without_snapshots(const engine_options& options, const opened_model& opened) {
+  auto line = "there is no room for a snapshot of the recurrent layers' states, of " + to_size(state_bytes_of(opened)) +
+    ": every prompt is computed whole";
+  if (!options.kv_disk.empty())
+    line += ", `kv_disk` is not used";
+  if (!options.roles.empty())
+    line += ", and answers are computed where their prompts were";
+  return warning(line);
+}
+
 block_exchange plan_exchange(const opened_model& opened, std::span<const std::int32_t> rope_borders) {
   const auto rates = measure_moves(opened);
   block_exchange exchange{rates.block_bytes, numerics_within(opened, rope_borders).hash()};
   for (const auto& each : opened.seconds)
     exchange.block_bytes += each.block_bytes();
-  for (const auto& stage : opened.stages)
-    exchange.state_bytes += state_bytes_per_sequence(stage.config);
+  exchange.state_bytes = state_bytes_of(opened);
   const auto bytes = static_cast<double>(exchange.block_bytes);
   if (rates.to_host > 0 && rates.to_device > 0)
     exchange.copy_ms = 1e3 * bytes / rates.to_host + 1e3 * bytes / rates.to_device;
@@ -357,6 +382,13 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   if (config.recurrent) {
     replica.limits.recurrent = true;
     replica.limits.most_guesses = most_state_guesses;
+    if (!replica.finds_prefixes() && options.prefix_cache)
+      plan.lines.push_back(without_snapshots(options, opened));
+    if (const auto bytes = travelling_states(options, opened, devices.size()); bytes > 0 && replica.finds_prefixes()) {
+      auto host = plan_host_memory();
+      require_memory("moving states of recurrent layers", bytes, host.left());
+      plan.promised.push_back(host.reserve("states on their way of " + opened.info.id, bytes));
+    }
   }
   opened.info.identity = identity_here(opened, replica.limits.rope_borders);
   for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -367,7 +399,7 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
     each.role = roles[i];
     const auto alike = static_cast<int>(std::ranges::count(roles, roles[i])); // which share what waits
     each.limits.max_queue = (options.max_queue + alike - 1) / alike;
-    if (each.role != replica_role::any)
+    if (each.role != replica_role::any && each.finds_prefixes())
       each.exchange = plan_exchange(opened, each.limits.rope_borders);
   }
   return plan;

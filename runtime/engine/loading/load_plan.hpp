@@ -12,7 +12,7 @@
 namespace troupe {
 
 struct load_plan {
-  std::size_t weight_bytes = 0;   // of the model alone
+  std::size_t weight_bytes = 0;   // of the model alone, in all devices, and what stays in files
   std::size_t kv_cache_bytes = 0; // of the model alone, in all replicas
   int max_context = 0;
   std::vector<replica_plan> replicas;

@@ -12,8 +12,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t most_sent_states = 4; // on their way at a time: each is the last of a prompt
-constexpr int mask_threads = 3;             // for constraints; they sleep unless there are any
+constexpr int mask_threads = 3; // for constraints; they sleep unless there are any
 
 } // namespace
 

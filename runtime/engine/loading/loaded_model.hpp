@@ -61,6 +61,8 @@ struct block_exchange {
   std::size_t state_bytes = 0;             // of a snapshot of recurrent layers' states; 0: there are none
 };
 
+inline constexpr std::size_t most_sent_states = 4; // on their way at a time: each is the last of a prompt
+
 /// What one replica has of its own.
 struct replica_plan {
   std::vector<std::shared_ptr<const device>> stages = {}; // what each computes on, with the cores that are its own
@@ -72,6 +74,9 @@ struct replica_plan {
   scheduler_limits limits = {};
   replica_role role = replica_role::any;
   block_exchange exchange = {};
+
+  /// Whether cached prefixes are of use to it: with recurrent layers, only behind snapshots of their states.
+  bool finds_prefixes() const { return !limits.recurrent || snapshots > 0; }
 
   /// What its block manager sends elsewhere.
   std::optional<sent_elsewhere> sending() const;

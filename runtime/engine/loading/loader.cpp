@@ -108,8 +108,9 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   for (auto& line : plan.lines)
     report.log(std::move(line));
   auto model = std::make_shared<loaded_model>(wire(options, internals, opened, std::move(plan)));
-  model->kv_disk = open_kv_disk(options, opened, model->replicas.front().limits.rope_borders,
-                                [&](log_line line) { report.log(std::move(line)); });
+  if (model->replicas.front().finds_prefixes())
+    model->kv_disk = open_kv_disk(options, opened, model->replicas.front().limits.rope_borders,
+                                  [&](log_line line) { report.log(std::move(line)); });
   model->lengths = std::make_shared<kept_lengths>(options.length_model,
                                                   [&](log_line line) { report.log(std::move(line)); });
   load_all(options, internals, opened, report, *model);

@@ -75,7 +75,9 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
   std::size_t for_snapshots = 0;
   if (need.state > 0 && options.prefix_cache) { // a quarter, or as much as is left beside a cache of a given size
     const auto room = options.kv_cache_bytes > 0 ? std::min(own, (left - options.kv_cache_bytes) / replicas) : own;
-    const auto count = std::min(room / 4 / need.state, std::max(snapshots_per_sequence * sequences, least_snapshots));
+    auto count = std::min(room / 4 / need.state, std::max(snapshots_per_sequence * sequences, least_snapshots));
+    if (count == 0 && need.state <= room / 2)
+      count = 1; // without any, no prefix is of use
     plan.snapshots = static_cast<std::int32_t>(count);
     for_snapshots = count * need.state;
   }

@@ -78,7 +78,7 @@ void check_matrices(const model_source& source, const std::string& model, const 
     if (is_outer(name) && !is_float(*format.type.format()))
       continue;
     changes = true;
-    if (has_blocks(info.type) && info.type != tensor_type::fp8) // 8 bits that GGUF has no type for
+    if (has_blocks(info.type) && !is_fp8(info.type)) // 8 bits that GGUF has no type for
       other = to_string(info.type);
   }
   if (is_gguf && !changes)

@@ -91,12 +91,16 @@ void block_pool::evict(block_id b, swap_decision swap, block_grant* grant) {
     ++counters.unkept;
   }
   bool swapped = grant && swap.swap_out && host_.refresh(content.id);
-  if (grant && swap.swap_out && !swapped)
+  if (grant && swap.swap_out && !swapped) {
+    const auto* gone = host_.next_to_go();
+    if (snapshots && gone && find(gone->parent, gone->hash, gone->tokens) == none)
+      snapshots->forget(gone->id);
     if (const auto slot = host_.store(content)) {
       grant->moves.push_back({block_move::kind::swap_out, b, *slot});
       ++counters.swapped_out;
       swapped = true;
     }
+  }
   if (snapshots && !swapped)
     snapshots->forget(content.id);
   content = {};

@@ -31,6 +31,10 @@ bool host_block_pool::refresh(std::uint64_t content_id) {
   return true;
 }
 
+const block_content* host_block_pool::next_to_go() const {
+  return order_.empty() || content(order_.front()).id == 0 ? nullptr : &content(order_.front());
+}
+
 std::optional<host_block_pool::slot_id> host_block_pool::store(const block_content& content) {
   if (order_.empty())
     return std::nullopt;

@@ -43,6 +43,9 @@ public:
   /// Whether a slot holds this content, which then counts as the newest.
   bool refresh(std::uint64_t content_id);
 
+  /// What `store` would replace; null: nothing.
+  const block_content* next_to_go() const;
+
   /// Stores this content in the oldest slot, replacing its content; none if all slots are held.
   std::optional<slot_id> store(const block_content& content);
 

@@ -107,13 +107,14 @@ TEST_CASE("targets of ARM that round alike give products the same bits") {
                             values);
           stored.assign(static_cast<const std::uint8_t*>(all.data()),
                         static_cast<const std::uint8_t*>(all.data()) + stored.size());
-        } else if (traits.format == weight_format::fp8) {
+        } else if (is_fp8(traits.format)) {
           for (auto& byte : stored)
             byte = static_cast<std::uint8_t>(random.below(256) & ~1); // no NaN
-          for (std::size_t at = 0; at < stored.size(); at += row_bytes(traits.format, inputs)) {
-            const float scale = 0.01f;
-            std::memcpy(&stored[at], &scale, sizeof scale);
-          }
+          for (std::size_t at = 0; at < stored.size(); at += row_bytes(traits.format, inputs))
+            for (std::size_t i = 0; i < inputs; ++i) {
+              const float scale = 0.01f;
+              std::memcpy(&stored[at + fp8_scale_offset(traits.format, i)], &scale, sizeof scale);
+            }
         } else {
           for (auto& byte : stored)
             byte = static_cast<std::uint8_t>(random.below(256));

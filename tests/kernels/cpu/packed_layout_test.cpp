@@ -41,12 +41,12 @@ struct fixed_weights {
 private:
   void make_scales_moderate() {
     const auto set = [&](std::size_t at, const auto& value) { std::memcpy(&bytes[at], &value, sizeof value); };
-    if (format == weight_format::fp8) {
-      for (std::size_t at = 0; at < bytes.size(); at += row_bytes(format, cols)) {
-        set(at, 0.01f);
-        for (std::size_t i = 0; i < cols; ++i)
-          bytes[at + sizeof(float) + i] &= ~1; // no NaN
-      }
+    if (is_fp8(format)) {
+      for (std::size_t at = 0; at < bytes.size(); at += row_bytes(format, cols))
+        for (std::size_t i = 0; i < cols; ++i) {
+          set(at + fp8_scale_offset(format, i), 0.01f);
+          bytes[at + fp8_offset(format, i)] &= ~1; // no NaN
+        }
       return;
     }
     if (is_pruned(format)) {
@@ -99,6 +99,11 @@ const std::vector<packing> packings = [] {
     {"fp8 bf16 gated", {fp8, bf16}, none, dtype::bf16, true},
     {"fp8 bf16 gated to fp8", {fp8, bf16}, to_fp8, dtype::bf16, true},
     {"fp8 fp8 bf16", {fp8, fp8, bf16}, none, dtype::bf16},
+    {"fp8 128 f32", {fp8_128}},
+    {"fp8 128 bf16", {fp8_128}, none, dtype::bf16},
+    {"fp8 32 bf16", {fp8_32}, none, dtype::bf16},
+    {"fp8 128 fp8 gated", {fp8_128, fp8}, none, dtype::bf16, true},
+    {"fp8 128 fp8 fp8 32", {fp8_128, fp8, fp8_32}, none, dtype::bf16},
     {"f32 int8", {f32}, int8},
     {"f16 int4", {f16}, int4},
     {"fp8 int8", {fp8}, int8},
@@ -239,6 +244,15 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
     {"fp8 bf16 gated, pairs", 963863196},
     {"fp8 bf16 gated to fp8", 997762035},
     {"fp8 bf16 gated to fp8, pairs", 1029309359},
+    {"fp8 128 bf16", 845853955},
+    {"fp8 128 bf16, pairs", 1295082443},
+    {"fp8 128 f32", 845853955},
+    {"fp8 128 fp8 fp8 32", 919884737},
+    {"fp8 128 fp8 fp8 32, pairs", 2885376169},
+    {"fp8 128 fp8 gated", 3166444753},
+    {"fp8 128 fp8 gated, pairs", 1364327625},
+    {"fp8 32 bf16", 3102627115},
+    {"fp8 32 bf16, pairs", 2118591347},
     {"fp8 f32", 1507275639},
     {"fp8 fp8 bf16, halves", 2945380766},
     {"fp8 fp8 bf16", 4166179342},

@@ -33,13 +33,15 @@ struct random_weights {
     blocks.resize(rows * row_bytes(format, cols));
     for (auto& byte : blocks)
       byte = static_cast<std::uint8_t>(random.below(256));
-    if (format == weight_format::fp8) {
+    if (is_fp8(format)) {
       for (auto& byte : blocks)
         byte = (byte & 0x7f) == 0x7f ? 0 : byte; // NaN
-      for (std::size_t r = 0; r < rows; ++r) {
-        const float scale = std::exp2(static_cast<float>(random.below(8)) - 16) * 1.3f;
-        std::memcpy(&blocks[r * row_bytes(format, cols)], &scale, sizeof scale);
-      }
+      const std::size_t shared = has_scale_blocks(format) ? traits_of(format).scale_inputs : cols;
+      for (std::size_t r = 0; r < rows; ++r)
+        for (std::size_t i = 0; i < cols; i += shared) {
+          const float scale = std::exp2(static_cast<float>(random.below(8)) - 16) * 1.3f;
+          std::memcpy(&blocks[r * row_bytes(format, cols) + fp8_scale_offset(format, i)], &scale, sizeof scale);
+        }
       return;
     }
     const auto scale = [&](std::uint8_t* at) { // 2^-8 to 2^-6 with a random mantissa and sign
@@ -62,11 +64,14 @@ struct random_weights {
   std::vector<double> values(dtype compute, bool magnitudes = false) const {
     std::vector<double> all(rows * cols);
     const bool whole = is_float(format) && (how == quantization::none || compute == dtype::f32);
-    if (format == weight_format::fp8 || (how == quantization::fp8 && !whole)) {
+    if (is_fp8(format) || (how == quantization::fp8 && !whole)) {
+      const bool rounds = compute == dtype::bf16 && has_scale_blocks(format); // expanded
       for (std::size_t r = 0; r < rows; ++r) {
         std::vector<float> row(cols);
-        if (format == weight_format::fp8) {
+        if (is_fp8(format)) {
           expand(format, view().row(r), 0, cols, row.data());
+          for (float& x : row)
+            x = rounds ? static_cast<float>(numbers(dtype::bf16, std::vector<float>{x})[0]) : x;
         } else {
           for (std::size_t k = 0; k < cols; ++k)
             row[k] = static_cast<float>(floats[r * cols + k]);

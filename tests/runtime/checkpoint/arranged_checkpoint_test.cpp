@@ -1,7 +1,10 @@
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
 
+#include "kernels/formats/e4m3.hpp"
+#include "tests/runtime/checkpoint/memory_checkpoint.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
+#include <cstring>
 #include <map>
 
 using namespace troupe;
@@ -92,6 +95,28 @@ TEST_CASE("Stored tensors are presented whole, in part, transposed, shifted, or 
   check("slice", {2, 3}, {6, 7, 8, 9, 10, 11});
   check("slice_turned", {2, 2}, {6, 9, 8, 11});
   check("row", {1, 4}, {0, 1, 2, 3});
+}
+
+TEST_CASE("Matrices in fp8 are scaled, too, row by row") {
+  constexpr std::size_t rows = 2, cols = 130;
+  using kernels::weight_format;
+  std::vector<std::uint8_t> bytes(rows * row_bytes(weight_format::fp8_128, cols));
+  std::vector<float> want;
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < cols; ++c) {
+      auto* row = &bytes[r * row_bytes(weight_format::fp8_128, cols)];
+      const float scale = static_cast<float>(1 + r + c / 128), code = static_cast<float>(c % 9);
+      std::memcpy(row + fp8_scale_offset(weight_format::fp8_128, c), &scale, sizeof scale);
+      row[fp8_offset(weight_format::fp8_128, c)] = kernels::to_e4m3(code);
+      want.push_back(code * scale * 0.5f);
+    }
+  auto stored = std::make_unique<memory_checkpoint>();
+  stored->put("a", tensor_type::fp8_128, {rows, cols}, bytes);
+  arrangement how;
+  how.tensors["scaled"] = {.name = "a", .factor = 0.5f};
+  const auto tensors = arrange(std::move(stored), how);
+  CHECK(tensors->find("scaled")->type == tensor_type::f32);
+  CHECK(floats_of(*tensors, "scaled") == want);
 }
 
 TEST_CASE("Tensors that are used are hidden, others keep their names or change a prefix") {

@@ -157,7 +157,90 @@ TEST_CASE("FP8 checkpoints with scales that are missing, misshapen or mistyped a
         "model.safetensors: tensor `" + q + "weight_scale` is I32, expected F32, BF16, F16, F8_E8M0 or U8");
 }
 
-TEST_CASE("FP8 with a scale for each block of outputs and inputs is expanded to bf16") {
+TEST_CASE("FP8 with a scale for each block keeps its bytes, and gives the logits of its expanded weights") {
+  const auto golden = open_model((data() / "golden/llama-gqa").string());
+  const fp8_view view(*golden.tensors, false);
+  for (const auto& block : {std::array<std::size_t, 2>{128, 128}, {16, 32}, {64, 64}}) {
+    CAPTURE(block[0]);
+    memory_checkpoint stored, expanded;
+    std::size_t bytes = 0, weights = 0;
+    for (const auto& name : golden.tensors->tensors()) {
+      const auto& info = *golden.tensors->find(name);
+      if (!view.is_layer_matrix(name)) {
+        const auto data = golden.tensors->read(name);
+        const auto* from = static_cast<const char*>(data.get());
+        for (auto* to : {&stored, &expanded})
+          to->put(name, info.type, info.shape, std::vector<char>(from, from + info.bytes));
+        continue;
+      }
+      auto values = presented_weights(*golden.tensors, name);
+      const auto rows = info.shape[0], cols = info.shape[1], across = (cols + block[1] - 1) / block[1];
+      std::vector<float> scales((rows + block[0] - 1) / block[0] * across);
+      const auto scale_at = [&](std::size_t i) -> float& {
+        return scales[i / cols / block[0] * across + i % cols / block[1]];
+      };
+      for (std::size_t i = 0; i < values.size(); ++i)
+        scale_at(i) = std::max(scale_at(i), std::abs(values[i]) / kernels::largest_e4m3);
+      std::vector<std::uint8_t> codes(values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        codes[i] = kernels::to_fp8(values[i], scale_at(i));
+        values[i] = kernels::from_e4m3(codes[i]) * scale_at(i);
+      }
+      stored.put(name, tensor_type::f8_e4m3, info.shape, codes);
+      stored.put(name + "_scale_inv", tensor_type::f32, {rows / block[0] + (rows % block[0] != 0), across}, scales);
+      expanded.put(name, tensor_type::f32, info.shape, values);
+      weights += codes.size();
+    }
+    const auto opened = open_fp8(std::make_unique<memory_checkpoint>(stored), block);
+    CHECK(check_tensors(*opened, golden.config).empty());
+    for (const auto& name : opened->tensors())
+      if (view.is_layer_matrix(name)) {
+        const auto& info = *opened->find(name);
+        bytes += info.bytes;
+        CHECK(info.type ==
+              (block[1] >= info.shape[1] ? tensor_type::fp8
+                 : block[1] == 128       ? tensor_type::fp8_128
+                                         : tensor_type::fp8_32));
+        CHECK(presented_weights(*opened, name) == presented_weights(expanded, name));
+      }
+    CHECK(bytes < weights * (block[1] == 128 ? 1.05 : 1.15));
+    for (const troupe::precision precision :
+         {precision(dtype::f32), precision(dtype::bf16), precision(dtype::bf16, kernels::quantization::int8)}) {
+      const auto got = last_logits(*opened, golden.config, precision);
+      const auto want = last_logits(expanded, golden.config, precision);
+      if (precision.weights == kernels::quantization::int8) {
+        CHECK(got == want);
+        continue;
+      }
+      double largest = 0, worst = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        largest = std::max(largest, std::abs(double(want[i])));
+        worst = std::max(worst, std::abs(double(got[i]) - want[i]));
+      }
+      CHECK(worst < largest * (precision.compute == dtype::f32 ? 1e-5 : 0.03));
+    }
+  }
+}
+
+TEST_CASE("FP8 with blocks of powers of two (MXFP8) keeps their values") {
+  constexpr std::size_t outputs = 3, inputs = 96;
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  memory_checkpoint stored;
+  std::vector<std::uint8_t> codes(outputs * inputs), scales(outputs * 3);
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    codes[i] = kernels::to_e4m3(float(i % 15) - 7);
+  for (std::size_t i = 0; i < scales.size(); ++i)
+    scales[i] = static_cast<std::uint8_t>(120 + i);
+  stored.put(name, tensor_type::f8_e4m3, {outputs, inputs}, codes);
+  stored.put(name + "_scale", tensor_type::u8, {outputs, 3}, scales);
+  const auto opened = open_fp8(std::make_unique<memory_checkpoint>(stored));
+  CHECK(opened->find(name)->type == tensor_type::fp8_32);
+  const auto weights = presented_weights(*opened, name);
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    CHECK(weights[i] == std::ldexp(float(i % 15) - 7, int(i / 32) - 7));
+}
+
+TEST_CASE("FP8 with a scale for each block of another size is expanded to bf16") {
   constexpr std::size_t outputs = 5, inputs = 6;
   const std::string name = "model.layers.0.mlp.up_proj.weight";
   std::vector<std::uint8_t> codes(outputs * inputs);

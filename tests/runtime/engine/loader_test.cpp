@@ -5,6 +5,7 @@
 #include "runtime/engine/loading/load_plan.hpp"
 #include "runtime/support/machine/available_memory.hpp"
 
+#include "tests/runtime/model/model_test_data.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -128,6 +129,34 @@ TEST_CASE("a second model in the process plans within what the first was promise
   first.reset();
   o.kv_cache_bytes *= 4;
   CHECK_NOTHROW(load_model(o, {}));
+}
+
+TEST_CASE("without room for a snapshot of recurrent layers' states, that is said, and files of prefixes are not used") {
+  const test::temp_folder folder;
+  engine_options o;
+  o.model = test_data() + "/families/qwen3-5";
+  o.compute = {.device = "cpu", .threads = 1};
+  o.max_context = 64;
+  o.max_sequences = 2;
+  std::string lines;
+  const auto load = [&](std::size_t kv_cache, bool keeps) {
+    lines.clear();
+    o.kv_cache_bytes = kv_cache;
+    o.kv_disk = keeps ? (folder.path() / "kv").string() : "";
+    return load_model(o, [&](const load_status& s) { lines += s.line + "\n"; });
+  };
+  auto model = load(32 << 10, true);
+  CHECK(model->replicas.front().snapshots == 0);
+  CHECK(model->kv_disk == nullptr);
+  CHECK(lines.find("every prompt is computed whole, `kv_disk` is not used\n") != std::string::npos);
+  load(32 << 10, false);
+  CHECK(lines.find("every prompt is computed whole\n") != std::string::npos);
+  model = load(8 << 20, true);
+  CHECK(model->replicas.front().snapshots > 0);
+  CHECK(model->kv_disk != nullptr);
+  CHECK(lines.find("every prompt is computed whole") == std::string::npos);
+  const auto promised = model->promised->size();
+  CHECK(promised == load(8 << 20, false)->promised->size() + 1); // states on their way
 }
 
 TEST_CASE("while weights are loaded, engines that compute have a part of the cores, and with ranks what these leave") {

@@ -165,6 +165,11 @@ TEST_CASE("states of all sequences are planned ahead of the cache, and snapshots
   plan = plan_memory(o, states, 160, 200 * mib, cache_share::of_a_device);
   CHECK(plan.blocks == 40);
   CHECK(plan.snapshots == 4); // of the 38 MiB beside it
+  states.state = 15 * mib;
+  CHECK(plan_memory(o, states, 160, 200 * mib, cache_share::of_a_device).snapshots == 1); // more than a quarter
+  states.state = 20 * mib;
+  CHECK(plan_memory(o, states, 160, 200 * mib, cache_share::of_a_device).snapshots == 0); // more than half
+  states.state = 2 * mib;
   o.max_sequences = 64;
   o.kv_cache_bytes = 0;
   const auto line = [&] {

@@ -126,6 +126,17 @@ TEST_CASE("snapshots of evicted blocks are free again") {
   CHECK(c.snapshots_in_use < 6);
 }
 
+TEST_CASE("snapshots of blocks that host memory gives up, too, are free again") {
+  const restored_borders restore;
+  machine m(14, true, with_states(), 4);
+  for (std::uint64_t i = 1; i <= 20; ++i)
+    cached_of(m, i, numbered_tokens(100, static_cast<token_id>(11 + 40 * i)));
+  const auto c = m.manager.counters();
+  CHECK(c.swapped_out > 4);
+  CHECK(c.snapshots_evicted == 0);
+  CHECK(c.snapshots_in_use < 8);
+}
+
 TEST_CASE("a preempted sequence goes on from its last snapshot") {
   const restored_borders restore;
   machine m(12, true, with_states());

@@ -24,7 +24,7 @@ inline constexpr std::size_t pair_words = 64;
 
 struct pairs_in_tiles {
   static constexpr bool widened = false;
-  static constexpr std::size_t header_bytes = 0, word_bytes = panel_row_bytes;
+  static constexpr std::size_t word_bytes = panel_row_bytes;
   static void put(char* to, const char* from) {
     for (std::size_t i = 0; i < word_bytes; i += 64)
       _mm512_store_si512(to + i, _mm512_loadu_si512(from + i));
@@ -33,7 +33,7 @@ struct pairs_in_tiles {
 
 struct codes_in_tiles {
   static constexpr bool widened = true;
-  static constexpr std::size_t header_bytes = fp8_scale_bytes, word_bytes = panel_outputs * 2;
+  static constexpr std::size_t word_bytes = panel_outputs * 2;
   static void put(char* to, const char* from) {
     __m512i pairs[panel_outputs / lanes];
     read_columns<fp8_pair_operand>(pairs, reinterpret_cast<const std::uint16_t*>(from));
@@ -67,6 +67,14 @@ struct upcoming_weights {
   }
 };
 
+/// Stores the sums of up to 16 rows and a panel.
+inline void store_tiles(float* c) {
+  tile_store<0>(c, panel_row_bytes);
+  tile_store<1>(c + 16, panel_row_bytes);
+  tile_store<2>(c + 32, panel_row_bytes);
+  tile_store<3>(c + 48, panel_row_bytes);
+}
+
 /// Up to 16 rows by a panel: sums += activations * weights over `words`; c is [rows][panel_outputs].
 inline void accumulate_panel(const std::uint32_t* a, const char* b, std::size_t words, bool fresh, float* c,
                              upcoming_weights& next) {
@@ -97,26 +105,49 @@ inline void accumulate_panel(const std::uint32_t* a, const char* b, std::size_t 
     tile_dot_bf16<3, 4, 7>();
     b += amx_words * panel_row_bytes;
   }
-  tile_store<0>(c, panel_row_bytes);
-  tile_store<1>(c + 16, panel_row_bytes);
-  tile_store<2>(c + 32, panel_row_bytes);
-  tile_store<3>(c + 48, panel_row_bytes);
+  store_tiles(c);
 }
 
-/// All panels and row tiles of the task over `words` of K from `first`, a multiple of 16 words or fewer than 16.
+/// Where a panel's word is, and how many bytes from one panel to the next.
+template <class Stored>
+inline std::size_t word_offset(const linear_op& op, std::size_t word) {
+  return Stored::widened ? fp8_word_offset(op.scale_words, Stored::word_bytes, word) : word * Stored::word_bytes;
+}
+
+template <class Stored>
+inline std::size_t bytes_of_panel(const linear_op& op) {
+  return Stored::widened ? fp8_panel_bytes(op.scale_words, Stored::word_bytes, op.words)
+                         : op.words * Stored::word_bytes;
+}
+
+/// sums += products * scales of some rows and a panel whose outputs have several scales. `weights`: what they are of, the
+/// first words that share them.
+inline void add_scaled(float* sums, const float* products, int rows, const char* weights) {
+  const auto* scales = reinterpret_cast<const float*>(weights - fp8_scale_bytes);
+  for (std::size_t i = 0; i < panel_outputs; i += lanes) {
+    const vec scale = load(scales + i);
+    for (std::size_t at = i; at < rows * panel_outputs; at += panel_outputs)
+      store(sums + at, fma(load(products + at) * broadcast(fp8_unit), scale, load(sums + at)));
+  }
+}
+
+/// All panels and row tiles of the task over `words` of K from `first`, a multiple of 16 words or fewer than 16. Of
+/// weights with several scales for an output, they are of words that share one.
 template <class Stored>
 inline void accumulate_pairs(const linear_op& op, const linear_task& task, float* scratch, std::size_t first,
                              std::size_t words) {
   alignas(64) char widened[Stored::widened ? pair_words * panel_row_bytes : 64];
-  const std::size_t per_panel = Stored::header_bytes + op.words * Stored::word_bytes,
-                    bytes = words * Stored::word_bytes;
-  const auto* weights = static_cast<const char*>(op.weights) + task.first_panel * per_panel + Stored::header_bytes +
-    first * Stored::word_bytes;
+  const bool scaled = Stored::widened && has_scale_blocks(op);
+  alignas(64) float products[Stored::widened ? amx_rows * panel_outputs : lanes];
+  const std::size_t per_panel = bytes_of_panel<Stored>(op), bytes = words * Stored::word_bytes;
+  const auto* weights = static_cast<const char*>(op.weights) + task.first_panel * per_panel +
+    word_offset<Stored>(op, first);
   const auto* activations = op.activations + first / k_block * op.activation_block + first % k_block;
   const bool once = task.tiles == 1; // all weights come from memory; else only with the first tile
   int configured = 0;
   for (std::size_t panel = 0; panel < task.panels; ++panel) {
     const char* b = weights + panel * per_panel;
+    const char* shared = scaled ? b - first % op.scale_words * Stored::word_bytes : b;
     const char* following = panel + 1 < task.panels ? b + per_panel : weights + bytes;
     if (once && !Stored::widened)
       following = b + amx_words * panel_row_bytes;
@@ -132,7 +163,15 @@ inline void accumulate_pairs(const linear_op& op, const linear_task& task, float
       const int rows = static_cast<int>(first_row_of(op, tile + 1) - row);
       if (rows != configured)
         configure_tiles(configured = rows, words < amx_words ? words : amx_words);
-      accumulate_panel(activations + row * activation_stride, b, words, first == 0, scratch, next);
+      const auto* a = activations + row * activation_stride;
+      if (scaled) {
+        if (first == 0)
+          std::memset(scratch, 0, rows * panel_row_bytes);
+        accumulate_panel(a, b, words, true, products, next);
+        add_scaled(scratch, products, rows, shared);
+      } else {
+        accumulate_panel(a, b, words, first == 0, scratch, next);
+      }
       scratch += rows * panel_outputs;
     }
   }
@@ -140,25 +179,36 @@ inline void accumulate_pairs(const linear_op& op, const linear_task& task, float
 
 /// Sums one row tile without the words of K that are not kept, with the same bits. The weights of a group are brought
 /// together in L1. A group's sums of even and odd inputs start at 0, and what is left out would add 0 to them; a group
-/// that is left out whole would add 0 to the sums so far.
+/// that is left out whole would add 0 to the sums so far. The words of K that accumulate_pairs takes at a time and scales
+/// together are so here, too.
 template <class Stored>
 void accumulate_kept_pairs(const linear_op& op, const linear_task& task, float* scratch) {
   constexpr std::size_t group = amx_words;
   alignas(64) char weights[group * panel_row_bytes];
-  const std::size_t per_panel = Stored::header_bytes + op.words * Stored::word_bytes;
-  const auto* panel = static_cast<const char*>(op.weights) + task.first_panel * per_panel + Stored::header_bytes;
-  configure_tiles(static_cast<int>(op.rows), group);
+  alignas(64) float products[Stored::widened ? amx_rows * panel_outputs : lanes];
+  const bool scaled = Stored::widened && has_scale_blocks(op);
+  const std::size_t per_panel = bytes_of_panel<Stored>(op), whole = op.words / group * group;
+  const auto* panel = static_cast<const char*>(op.weights) + task.first_panel * per_panel;
+  const int rows = static_cast<int>(op.rows);
+  const auto block_of = [&](std::size_t k) { // the words that are scaled together
+    return op.kept[k] >= whole ? op.words : op.kept[k] / op.scale_words;
+  };
+  configure_tiles(rows, group);
   for (std::size_t i = 0; i < task.panels; ++i, panel += per_panel) {
-    tile_zero<0>();
-    tile_zero<1>();
-    tile_zero<2>();
-    tile_zero<3>();
+    if (scaled)
+      std::memset(scratch, 0, rows * panel_row_bytes);
     for (std::size_t k = 0; k < op.kept_words; k += group) {
+      if (k == 0 || (scaled && block_of(k) != block_of(k - group))) {
+        tile_zero<0>();
+        tile_zero<1>();
+        tile_zero<2>();
+        tile_zero<3>();
+      }
       for (std::size_t word = 0; word < group; ++word) {
         if (k + group < op.kept_words)
           for (std::size_t byte = 0; byte < Stored::word_bytes; byte += 64)
-            __builtin_prefetch(panel + op.kept[k + group + word] * Stored::word_bytes + byte);
-        Stored::put(weights + word * panel_row_bytes, panel + op.kept[k + word] * Stored::word_bytes);
+            __builtin_prefetch(panel + word_offset<Stored>(op, op.kept[k + group + word]) + byte);
+        Stored::put(weights + word * panel_row_bytes, panel + word_offset<Stored>(op, op.kept[k + word]));
       }
       tile_load<4>(op.activations + k, static_cast<long>(op.kept_words * 4));
       tile_load<6>(weights, panel_row_bytes);
@@ -169,11 +219,15 @@ void accumulate_kept_pairs(const linear_op& op, const linear_task& task, float* 
       tile_dot_bf16<2, 4, 6>();
       tile_load<7>(weights + 192, panel_row_bytes);
       tile_dot_bf16<3, 4, 7>();
+      if (const bool last = k + group >= op.kept_words; last || (scaled && block_of(k) != block_of(k + group))) {
+        store_tiles(scaled ? products : scratch);
+        if (scaled)
+          add_scaled(scratch, products, rows,
+                     panel + word_offset<Stored>(op, op.kept[k] / op.scale_words * op.scale_words));
+      }
     }
-    tile_store<0>(scratch, panel_row_bytes);
-    tile_store<1>(scratch + 16, panel_row_bytes);
-    tile_store<2>(scratch + 32, panel_row_bytes);
-    tile_store<3>(scratch + 48, panel_row_bytes);
+    if (op.kept_words == 0)
+      std::memset(scratch, 0, rows * panel_row_bytes);
     scratch += op.rows * panel_outputs;
   }
   tile_release();
@@ -185,8 +239,9 @@ void accumulate_pairs(const linear_op& op, const linear_task& task, float* scrat
   if (op.kept != nullptr)
     return accumulate_kept_pairs<Stored>(op, task, scratch);
   const std::size_t whole = op.words / amx_words * amx_words;
-  for (std::size_t k = 0; k < whole; k += pair_words)
-    accumulate_pairs<Stored>(op, task, scratch, k, whole - k < pair_words ? whole - k : pair_words);
+  const std::size_t at_once = Stored::widened && op.scale_words < pair_words ? op.scale_words : pair_words;
+  for (std::size_t k = 0; k < whole; k += at_once)
+    accumulate_pairs<Stored>(op, task, scratch, k, whole - k < at_once ? whole - k : at_once);
   if (whole < op.words)
     accumulate_pairs<Stored>(op, task, scratch, whole, op.words - whole);
   tile_release();
