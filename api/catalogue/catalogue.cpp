@@ -38,6 +38,12 @@ private:
   const model_roster::wish wish_;
 };
 
+bool was_cancelled(const event& e) {
+  const auto* done = std::get_if<done_event>(&e);
+  return done &&
+    std::ranges::any_of(done->choices, [](const auto& one) { return one.reason == finish_reason::cancelled; });
+}
+
 service_status status_of(const load_status& now) {
   using stage = load_status::stage;
   service_status status{now.now == stage::ready, "", now.done_bytes, now.total_bytes,
@@ -152,7 +158,7 @@ request_handle catalogue::submit(generation request, event_sink sink) {
       auto heard = [its, next = std::move(sink)](event e) {
         if (!std::holds_alternative<token_event>(e)) { // before the client sees the event
           const auto cut = its->end();
-          if (cut && std::holds_alternative<done_event>(e))
+          if (cut && was_cancelled(e))
             e = *cut;
         }
         next(std::move(e));

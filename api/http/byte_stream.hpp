@@ -101,9 +101,6 @@ public:
   /// Sends a few bytes while no write is under way. False if the peer is gone. Only on a socket.
   bool send_at_once(std::string_view bytes);
 
-  /// Gives the socket away; nothing may be read or written here afterwards.
-  stream_socket release_socket() { return std::move(socket_); }
-
   /// The descriptor of the socket, which must be open.
   int native_handle() { return socket_.native_handle(); }
   /// Closes the socket here alone: another process has it, too.

@@ -80,6 +80,7 @@ json_object members_of(const recorded_head& its) {
   json_object o;
   o.number("troupe_record", its.format)
     .text("version", its.version)
+    .text("build", its.build)
     .text("begun", its.begun)
     .number("process", its.process);
   return o.flag("prompts", its.has_prompts);
@@ -169,8 +170,11 @@ recorded_line parse_record_line(std::string_view text, const std::string& source
   if (from.has("model"))
     return recorded_model{std::string(from.at("model").string()), from.string("files").value_or("")};
   return recorded_head{static_cast<int>(from.at("troupe_record").integer(1, recorded_head::newest)),
-                       std::string(from.at("version").string()), std::string(from.at("begun").string()),
-                       from.at("process").integer(0, most), from.at("prompts").boolean()};
+                       std::string(from.at("version").string()),
+                       from.string("build").value_or(""),
+                       std::string(from.at("begun").string()),
+                       from.at("process").integer(0, most),
+                       from.at("prompts").boolean()};
 }
 
 } // namespace troupe

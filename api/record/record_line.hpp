@@ -23,6 +23,7 @@ struct recorded_head {
 
   int format = newest;
   std::string version;      // of the program
+  std::string build;        // its GNU build id; empty: not known
   std::string begun;        // "2026-11-30T08:15:00Z"
   std::int64_t process = 0; // which, of several that write to one folder as one takes another's place
   bool has_prompts = true;
@@ -46,8 +47,8 @@ struct recorded_begin {
 
 /// One sequence of an answer, or one hypothesis.
 struct recorded_answer {
-  std::vector<token_id> ids = {}; // empty: prompts are not recorded
-  std::vector<float> logprobs = {};
+  std::vector<token_id> ids = {};   // empty: prompts are not recorded
+  std::vector<float> logprobs = {}; // empty: not known
   std::size_t tokens = 0;
   std::string finish = {}; // "stop", "length", "cancelled", "timeout"; empty: it has no end
 };

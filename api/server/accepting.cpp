@@ -29,7 +29,7 @@ namespace {
 constexpr auto accept_pause = std::chrono::milliseconds(100);
 /// A refused connection keeps its socket until the client hangs up, at most this long.
 constexpr auto refusal_time = std::chrono::seconds(2);
-constexpr int most_turned_away = 64;
+constexpr int most_turned_away = 64, most_with_tls = 8; // whose handshakes take time of the processor
 
 [[noreturn]] void throw_cannot_listen(const server_options& options, const std::string& why) {
   const auto address = socket_path(options.host) ? options.host : options.host + ":" + std::to_string(options.port);
@@ -99,26 +99,27 @@ private:
 };
 
 /// Answers 503 to a connection above the limit and waits until the client has read it.
-asio::awaitable<void> turn_away(std::shared_ptr<stream_socket> refused, place_at_the_door, std::string sentence) {
-  auto& socket = *refused;
+asio::awaitable<void> turn_away(std::shared_ptr<byte_stream> refused, place_at_the_door, std::string sentence) {
+  auto& bytes = *refused;
   const auto why = reply::of({errc::unavailable, std::move(sentence), {}});
   const auto text = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
                     "Connection: close\r\nContent-Length: " +
     std::to_string(why.body.size()) + "\r\n\r\n" + why.body;
   boost::system::error_code ec;
-  asio::steady_timer deadline(socket.get_executor(), refusal_time);
+  asio::steady_timer deadline(bytes.get_executor(), refusal_time);
   // The handler may run after this coroutine: cancelling a timer that has expired does not stop its handler.
   deadline.async_wait([weak = std::weak_ptr(refused)](boost::system::error_code cancelled) {
-    boost::system::error_code ignored;
     if (const auto alive = weak.lock(); alive && !cancelled)
-      alive->cancel(ignored);
+      alive->cancel();
   });
-  co_await asio::async_write(socket, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
-  boost::system::error_code not_connected;
-  socket.shutdown(stream_socket::shutdown_send, not_connected);
+  if (bytes.has_tls())
+    co_await bytes.async_handshake(asio::redirect_error(asio::use_awaitable, ec));
+  if (!ec)
+    co_await asio::async_write(bytes, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
+  bytes.shutdown_send();
   char ignored[1024];
   while (!ec)
-    co_await socket.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
+    co_await bytes.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
 }
 
 void report_not_accepted(server_context& context, rate_limit& failures, const std::exception_ptr& thrown) {
@@ -158,9 +159,11 @@ asio::awaitable<void> accept_one(server_context& context) {
   }
   context.log->write_refusal("connection refused",
                              {{"client", bytes.peer_address()}, {"open", std::uint64_t(context.session_count())}});
-  if (context.turned_away >= most_turned_away || identity)
+  if (context.turned_away >= (identity ? most_with_tls : most_turned_away))
     co_return; // closed without an answer
-  auto refused = std::make_shared<stream_socket>(bytes.release_socket());
+  if (identity)
+    bytes.begin_tls(*identity);
+  auto refused = std::make_shared<byte_stream>(std::move(bytes));
   const auto* sentence = refusal == connection_table::refusal::share ? "too many connections from this address"
                                                                      : "too many connections";
   asio::co_spawn(strand, turn_away(std::move(refused), place_at_the_door(context.turned_away), sentence),

@@ -328,7 +328,8 @@ asio::awaitable<void> socket_session::write_until_end() {
       open = false;
     }
     if (draining_ && is_idle() && replies_.empty()) {
-      stream_.set_pending_close(websocket_stream::close_code::going_away);
+      using why = websocket_stream::close_code;
+      stream_.set_pending_close(context_.replaced ? why::service_restart : why::going_away);
       open = false;
     }
   }

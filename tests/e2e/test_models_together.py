@@ -294,16 +294,15 @@ def read_all(client):
 
 
 def test_an_answer_that_nobody_reads_keeps_no_model_loaded(launch, admin_key):
-    server = launch("--load-on-demand", *SMALL, *admin_key, model=f"a={GOLDEN}")
-    client, begin = read_nothing(server, {"model": "a", "prompt": [1, 2, 3], "n": 8, "max_tokens": 120, "logprobs": 20,
-                                          "ignore_eos": True}) # 2 MB, more than sockets hold
+    server = launch("--load-on-demand", *SMALL, "--max-context", "1024", *admin_key, model=f"a={GOLDEN}")
+    client, begin = read_nothing(server, {"model": "a", "prompt": [1, 2, 3], **ENDLESS, "max_tokens": 1000}) # 5 MB, more than sockets hold
     assert begin == b"HTTP/1.1 200"
     gone = server.post("/v1/models/unload", {"model": "a"}, headers=ADMIN)
     assert gone.status_code == 200 and values_of(server) == {"a": "unloaded"}
     assert server.get("/v1/requests/unread").json()["state"] != "ended"
     assert tokens_of(complete(server, "a")) # it is loaded again meanwhile
     choices = json.loads(read_all(client).split("\r\n\r\n", 1)[1])["choices"]
-    assert [len(one["logprobs"]["tokens"]) for one in choices] == [120] * 8
+    assert [len(one["logprobs"]["tokens"]) for one in choices] == [1000] * 8
 
 
 def test_a_stream_that_nobody_reads_ends_when_others_have_waited_for_the_model_that_takes_its_place(tmp_path):
@@ -319,11 +318,10 @@ name = "a"
 path = "{GOLDEN}"
 max-context = {context}
 """)
-    write(128)
+    write(2048)
     server = Server(None, "--config", str(file))
     try:
-        client, begin = read_nothing(server, {"model": "a", "prompt": [1, 2, 3], "stream": True, **ENDLESS,
-                                              "max_tokens": 120})
+        client, begin = read_nothing(server, {"model": "a", "prompt": [1, 2, 3], "stream": True, **ENDLESS})
         assert begin == b"HTTP/1.1 200"
         wait_until(lambda: server.get("/v1/requests/unread").json()["state"] == "paused", "its requests to be paused")
         write(64)

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import json
+import re
 import shutil
 import stat
 import subprocess
@@ -72,6 +73,17 @@ def test_another_weight_is_found_and_the_first_token_that_differs(record, tmp_pa
     seen = subprocess.run([binary(), "replay", str(folder), "--model", str(other), "--speed", "0", "--limit", "5"],
                           capture_output=True, text=True, timeout=300)
     assert "are other ones than when it was recorded" in seen.stderr, seen.stderr
+    assert "another build" not in seen.stderr
+
+
+def test_another_build_of_the_program_is_named(record, tmp_path):
+    folder, _ = record
+    shutil.copytree(folder, tmp_path / "copy")
+    file = min((tmp_path / "copy").iterdir())
+    file.write_text(re.sub('"build":"[0-9a-f]+"', '"build":"0ther"', file.read_text(), count=1))
+    seen = subprocess.run([binary(), "replay", str(tmp_path / "copy"), "--model", str(GOLDEN), "--speed", "0", "--limit", "1"],
+                          capture_output=True, text=True, timeout=300)
+    assert seen.returncode == 0 and "Recorded by another build of version" in seen.stderr and "0ther" in seen.stderr, seen.stderr
 
 
 def test_without_prompts_a_record_is_a_load_and_holds_no_text(launch, tmp_path):

@@ -11,6 +11,7 @@
 #include "api/cli/values.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/support/json/json.hpp"
+#include "runtime/support/machine/build_id.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -53,9 +54,16 @@ void take_names(record_reader& record, std::vector<catalogue_model>& list) {
 }
 
 void tell_what_differs(record_reader& record, const std::vector<catalogue_model>& list) {
+  std::set<std::string> others;
+  const auto own_build = build_id();
   for (const auto& run : record.runs())
     if (run.version != own_version)
-      std::cerr << "Recorded by version " << run.version << "; this is " << own_version << "\n";
+      others.insert("Recorded by version " + run.version + "; this is " + own_version);
+    else if (!run.build.empty() && run.build != own_build)
+      others.insert("Recorded by another build of version " + run.version + " (GNU build id " + run.build +
+                    "; this is " + (own_build.empty() ? "not known" : own_build) + ")");
+  for (const auto& line : others)
+    std::cerr << line << "\n";
   std::set<std::string> now;
   for (const auto& each : list)
     now.insert(checksum_of_files(each.options));

@@ -17,6 +17,7 @@
 #include "api/record/recorder.hpp"
 #include "api/server/endpoint.hpp"
 #include "runtime/model/default_sampling.hpp"
+#include "runtime/support/machine/build_id.hpp"
 #include "runtime/support/text/byte_size.hpp"
 #include "runtime/support/text/number_text.hpp"
 
@@ -258,6 +259,7 @@ std::shared_ptr<recorder> recorder_of(const serve_options& options, const std::v
   std::tm utc{};
   gmtime_r(&now, &utc);
   const recorded_head head{.version = TROUPE_VERSION,
+                           .build = build_id(),
                            .begun = to_date("%Y-%m-%dT%H:%M:%SZ", utc).value_or(""),
                            .process = getpid(),
                            .has_prompts = options.record_prompts};

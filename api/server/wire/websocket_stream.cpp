@@ -19,6 +19,18 @@ namespace {
 
 constexpr std::size_t read_at_first = 64, most_read_at_once = 64 << 10; // while it waits, it has room for the first
 
+/// For a person.
+const char* reason_of(websocket_stream::close_code why) {
+  switch (why) {
+    case websocket_stream::close_code::going_away: return "the server is stopping";
+    case websocket_stream::close_code::too_big: return "the message is too big";
+    case websocket_stream::close_code::service_restart:
+      return "another process takes the server's place: connect again";
+    case websocket_stream::close_code::try_again_later: return "the server has no memory for more";
+  }
+  return "";
+}
+
 } // namespace
 
 struct websocket_stream::impl {
@@ -107,7 +119,7 @@ asio::awaitable<void> websocket_stream::close_handshake(std::chrono::millisecond
   auto& stream = impl_->stream;
   stream.set_option(websocket::stream_base::timeout{limit, idle_timeout, true});
   boost::system::error_code ec;
-  co_await stream.async_close(static_cast<websocket::close_code>(*pending_close_),
+  co_await stream.async_close({static_cast<websocket::close_code>(*pending_close_), reason_of(*pending_close_)},
                               asio::redirect_error(asio::use_awaitable, ec));
 }
 

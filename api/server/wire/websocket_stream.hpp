@@ -21,7 +21,12 @@ namespace troupe {
 class websocket_stream {
 public:
   /// Close codes of RFC 6455, section 7.4.1.
-  enum class close_code : std::uint16_t { going_away = 1001, too_big = 1009, try_again_later = 1013 };
+  enum class close_code : std::uint16_t {
+    going_away = 1001,
+    too_big = 1009,
+    service_restart = 1012,
+    try_again_later = 1013
+  };
 
   struct message {
     held_text held;

@@ -16,7 +16,7 @@ using namespace troupe;
 
 namespace {
 
-const recorded_head head{.version = "1.2", .begun = "2026-11-30T08:15:00Z"};
+const recorded_head head{.version = "1.2", .build = "c0ffee", .begun = "2026-11-30T08:15:00Z"};
 
 recorded_answer answer_of(std::vector<token_id> ids, std::string finish = "length") {
   recorded_answer a{.ids = std::move(ids), .tokens = 0, .finish = std::move(finish)};
@@ -97,6 +97,14 @@ TEST_CASE("lines of a record are read as they were written, floats by their bits
   const auto again = std::get<recorded_begin>(parse_record_line(line_of(begin), "x"));
   CHECK(again.body == begin.body);
   CHECK(again.id == begin.id);
+}
+
+TEST_CASE("a record's head says by which build it was made, and one of a version that did not say so is read") {
+  const auto line = line_of(head);
+  CHECK(std::get<recorded_head>(parse_record_line(line, "x")).build == "c0ffee");
+  auto older = line;
+  older.erase(older.find("\"build\""), std::string_view("\"build\":\"c0ffee\",").size());
+  CHECK(std::get<recorded_head>(parse_record_line(older, "x")).build.empty());
 }
 
 TEST_CASE("a line that is no record's is refused by the file's name") {

@@ -3,6 +3,7 @@
 #include "api/openai/answer_writer.hpp"
 #include "api/openai/object_id.hpp"
 #include "api/server/hand_over.hpp"
+#include "tests/api/server/replaced_server.hpp"
 #include "tests/api/server/websocket_client.hpp"
 
 #include <doctest/doctest.h>
@@ -11,8 +12,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-
-#include <sys/socket.h>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -125,24 +124,18 @@ TEST_CASE("A successor has a model if its name and all that its tokens depend on
 }
 
 TEST_CASE("An idle connection goes to the server that takes another's place, and a busy one is served to its end") {
-  int pair[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-  const auto here = std::make_shared<control_peer>(descriptor(pair[0]));
-  control_peer there{descriptor(pair[1])};
+  line_to_successor line;
   live_server next;
   live_server old;
   raw_client idle(old.port()), kept(old.port()), busy(old.port());
   kept.get("/v1/models");
   CHECK(kept.read_response().status == 200);
-  busy.post("/v1/completions", R"({"prompt":"a","stream":true})");
-  const auto request = old.fake.next();
-  request->text("one");
-  busy.read_until("one");
+  begun_stream stream(old, busy);
   while (get(old.port(), "/metrics").body.find("\ntroupe_connections 4\n") == std::string::npos)
     std::this_thread::yield(); // `idle` is accepted
-  old.give_to(here, R"({"version":"another"})", std::chrono::minutes(1));
+  old.give_to(line.here, R"({"version":"another"})", std::chrono::minutes(1));
   for (int i = 0; i < 2; ++i) {
-    auto given = there.receive();
+    auto given = line.there.receive();
     REQUIRE(given);
     REQUIRE(given->file);
     next.take(given->text, std::move(given->file));
@@ -151,37 +144,29 @@ TEST_CASE("An idle connection goes to the server that takes another's place, and
     client->get("/v1/models");
     CHECK(client->read_response().status == 200);
   }
-  request->text("two");
-  request->finish();
-  request->done();
-  busy.read_until("[DONE]");
-  busy.read_all();
+  stream.finish();
   old.wait(); // it ends by itself
 }
 
 TEST_CASE("What still runs when the grace of a replaced server is over ends with an error, and then the server does") {
-  int pair[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-  const auto here = std::make_shared<control_peer>(descriptor(pair[0]));
-  const control_peer there{descriptor(pair[1])};
+  const line_to_successor line;
   live_server old;
   raw_client stream(old.port()), whole(old.port());
   ws_client socket(old.port());
-  stream.post("/v1/completions", R"({"prompt":"a","stream":true})");
-  const auto streamed = old.fake.next();
-  streamed->text("one");
-  stream.read_until("one");
+  const begun_stream streamed(old, stream);
   whole.post("/v1/completions", R"({"prompt":"a"})");
   const auto asked = old.fake.next();
   socket.say(R"({"type":"generate","prompt":"x","id":"a"})");
   const auto framed = old.fake.next();
-  old.give_to(here, R"({"version":"another"})", std::chrono::milliseconds(1));
+  old.give_to(line.here, R"({"version":"another"})", std::chrono::milliseconds(1));
   CHECK(stream.read_until("[DONE]").find("the server is stopping") != std::string::npos);
   CHECK(whole.read_response().status == 503);
   CHECK(socket.hear().find("the server is stopping") != std::string::npos);
-  CHECK(socket.read_frame().close_code() == 1001);
-  socket.send_frame(8, std::string("\x03\xe9", 2));
-  for (const auto& one : {streamed, asked, framed})
+  const auto farewell = socket.read_frame();
+  CHECK(farewell.close_code() == 1012);
+  CHECK(farewell.data.substr(2) == "another process takes the server's place: connect again");
+  socket.send_frame(8, farewell.data.substr(0, 2));
+  for (const auto& one : {streamed.request, asked, framed})
     CHECK(one->wait_cancelled());
   for (auto* client : {&stream, &whole, static_cast<raw_client*>(&socket)})
     client->close(); // else the server waits for that, for two seconds

@@ -1,6 +1,6 @@
 // A server that speaks TLS, over real sockets. Public clients: tests/e2e/test_tls.py.
-#include "api/http/control_socket.hpp"
 #include "runtime/support/error.hpp"
+#include "tests/api/server/replaced_server.hpp"
 #include "tests/api/server/tls_client.hpp"
 #include "tests/api/server/websocket_client.hpp"
 #include "tests/rounds.hpp"
@@ -122,6 +122,25 @@ TEST_CASE("When too many handshakes are under way, the oldest of the address tha
   CHECK(other.read_response().status == 200);
 }
 
+TEST_CASE("A connection above the limit gets 503 over TLS, too, and one that says nothing is closed") {
+  const certificate_files own;
+  server_options options;
+  options.max_connections = 1;
+  live_server live(with_tls(own, options));
+  tls_client first(live.port());
+  first.post("/v1/completions", streamed); // so that it is not idle
+  const auto request = live.fake.next();
+  raw_client silent(live.port());
+  tls_client second(live.port());
+  const auto refused = second.read_response();
+  CHECK(refused.status == 503);
+  CHECK(refused.headers.contains("retry-after"));
+  CHECK(second.read_all().empty()); // TLS says that this is the end
+  CHECK(silent.read_all().empty());
+  request->done();
+  first.read_until("[DONE]");
+}
+
 TEST_CASE("A handshake that takes too long is ended") {
   const certificate_files own;
   server_options options;
@@ -207,27 +226,17 @@ TEST_CASE("A stop waits for no handshake, and ends idle connections and WebSocke
 }
 
 TEST_CASE("A server that is replaced gives no connection away that speaks TLS") {
-  int pair[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-  const auto here = std::make_shared<control_peer>(descriptor(pair[0]));
-  control_peer there{descriptor(pair[1])};
+  line_to_successor line;
   const certificate_files own;
   live_server old(with_tls(own));
   tls_client idle(old.port()), busy(old.port());
   idle.get("/v1/models");
   CHECK(idle.read_response().status == 200);
-  busy.post("/v1/completions", streamed);
-  const auto request = old.fake.next();
-  request->text("one");
-  busy.read_until("one");
-  old.give_to(here, R"({"version":"another"})", std::chrono::minutes(1));
+  begun_stream stream(old, busy);
+  old.give_to(line.here, R"({"version":"another"})", std::chrono::minutes(1));
   CHECK(idle.read_all().empty());
-  request->text("two");
-  request->finish();
-  request->done();
-  busy.read_until("[DONE]");
-  busy.read_all();
+  stream.finish();
   old.wait(); // it ends by itself
-  here->shut_down();
-  CHECK_FALSE(there.receive());
+  line.here->shut_down();
+  CHECK_FALSE(line.there.receive());
 }
