@@ -36,8 +36,27 @@ found_path look_up(std::string_view path) {
   return {};
 }
 
+bool is_below(std::string_view path, std::string_view row) {
+  return path.size() > row.size() && path.starts_with(row) && path[row.size()] == '/';
+}
+
 /// "/api/" of "/api/tags".
 std::string_view first_segment(std::string_view path) { return path.substr(0, path.find('/', 1)); }
+
+/// What was probably meant by a path that is none: clients are told a base with /v1 where they add it themselves, or
+/// without it where they do not, or one with a slash at its end. Empty: no idea.
+std::string probably_meant(std::string_view path) {
+  constexpr std::size_t longest = 200;
+  while (path.ends_with('/'))
+    path.remove_suffix(1);
+  if (path.size() > longest)
+    return {};
+  for (std::size_t at = 0; at < path.size(); at = std::min(path.find('/', at + 1), path.size()))
+    for (const auto* before : {"", "/v1"})
+      if (auto meant = before + std::string(path.substr(at)); !look_up(meant).pattern.empty())
+        return meant;
+  return {};
+}
 
 void add_method(std::string& to, std::string_view method) {
   const auto add = [&](std::string_view one) { to += (to.empty() ? "" : ", ") + std::string(one); };
@@ -63,8 +82,13 @@ std::string allowed_methods(std::string_view target) {
 std::variant<found_endpoint, reply> find_endpoint(std::string_view method, std::string_view target) {
   const auto path = path_of(target);
   const auto found = look_up(path);
-  if (found.pattern.empty())
-    return reply::of({errc::not_found, "there is nothing at " + to_utf8(path), {}});
+  if (found.pattern.empty()) {
+    const auto meant = probably_meant(path);
+    return reply::of(
+      {errc::not_found,
+       "there is nothing at " + to_utf8(path) + (meant.empty() ? "" : "; " + to_utf8(meant) + " is probably meant"),
+       {}});
+  }
   std::string methods;
   for (const auto& row : endpoints()) {
     if (row.path != found.pattern)
@@ -82,11 +106,15 @@ std::variant<found_endpoint, reply> find_endpoint(std::string_view method, std::
 error_writer error_format_at(std::string_view target) {
   const auto path = path_of(target);
   const auto pattern = look_up(path).pattern;
-  const auto is_like = [&](const endpoint& row) {
-    return pattern.empty() ? first_segment(row.path) == first_segment(path) : row.path == pattern;
+  const auto format_of_first = [](auto is_like) {
+    const auto found = std::ranges::find_if(endpoints(), is_like);
+    return found == endpoints().end() ? nullptr : found->error_format;
   };
-  const auto found = std::ranges::find_if(endpoints(), is_like);
-  return found == endpoints().end() ? nullptr : found->error_format;
+  if (!pattern.empty())
+    return format_of_first([&](const endpoint& row) { return row.path == pattern; });
+  if (const auto format = format_of_first([&](const endpoint& row) { return is_below(path, row.path); }))
+    return format;
+  return format_of_first([&](const endpoint& row) { return first_segment(row.path) == first_segment(path); });
 }
 
 std::string list_endpoints(std::size_t width) {

@@ -128,7 +128,7 @@ public:
   void add(const field_reader& of, std::span<const std::string_view> known) {
     for (auto [key, value] : json::object(of.body())) {
       const std::string_view name = key;
-      if (std::ranges::find(known, name) == known.end())
+      if (!value.is_null() && std::ranges::find(known, name) == known.end()) // null says nothing
         more_ += !note_unknown(how_, of, name, known, notes_);
     }
   }

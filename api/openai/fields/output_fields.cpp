@@ -34,7 +34,9 @@ offered_tool read_offered(const field_reader& tool, std::size_t position) {
   if (!is_tool_name(name))
     function.refuse("name", "must have 1 to " + std::to_string(most_tool_name_bytes) + " letters, digits and _-.:/");
   const auto parameters = function.object("parameters");
-  offered_tool result(std::string(name), parameters ? json::minified(parameters->body()) : "",
+  // Of a tool without them OpenAI's reference says that it takes none.
+  offered_tool result(std::string(name),
+                      parameters ? json::minified(parameters->body()) : R"({"type":"object","properties":{}})",
                       function.boolean("strict").value_or(false));
   result.position = position;
   return result;

@@ -212,10 +212,26 @@ reply list_models(const call& c) {
   return reply::json(json_object().text("object", "list").raw("data", json_list(all)).str());
 }
 
+namespace {
+
+/// Whether requests that name `name` mean it, also while it is not loaded.
+bool is_called(const listed_model& one, std::string_view name) {
+  if (name == one.id)
+    return true;
+  if (one.model)
+    return one.variant.empty() && is_name_of(*one.model, name);
+  served_model named;
+  named.id = one.id;
+  named.aliases = one.known->aliases;
+  return is_name_of(named, name);
+}
+
+} // namespace
+
 reply tell_model(const call& c) {
   const std::string name(c.id);
   for (const auto& one : all_models(c))
-    if (name == one.id || (one.known && std::ranges::find(one.known->aliases, name) != one.known->aliases.end()))
+    if (is_called(one, name))
       return reply::json(c.as_anthropic ? anthropic_object_of(one) : object_of(one));
   throw failure(errc::not_found, "the model `" + name + "` does not exist", "model");
 }

@@ -83,6 +83,9 @@ TEST_CASE("tools lead to guides: for calls that begin, and for calls that are fo
   CHECK(guides::source_of(exact.prompts[0])->text.find("[12345678901234567890123,0.1000000000000000055]") !=
         std::string::npos);
 
+  const auto bare = ask_for(R"(,"tools":[{"type":"function","function":{"name":"g"}}],"tool_choice":"required")");
+  CHECK(bare.output->tools[0].parameters == R"({"type":"object","properties":{}})"); // none, as in OpenAI's reference
+
   const auto named = ask_for(two_tools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})");
   CHECK(named.output->choice == call_choice::named);
   CHECK(named.output->tools.size() == 1);

@@ -53,6 +53,23 @@ TEST_CASE("of paths that fit several rows the first decides, and an id may have 
     CHECK(std::get<reply>(find_endpoint("GET", path)).status == 404);
 }
 
+TEST_CASE("a path beside one that there is names that one") {
+  const auto told = [](std::string_view path) { return std::get<reply>(find_endpoint("POST", path)).complaint; };
+  CHECK(told("/chat/completions?x=y") ==
+        "there is nothing at /chat/completions; /v1/chat/completions is probably meant");
+  for (const auto* path : {"/v1/v1/messages", "/v1/messages/", "//v1/messages", "/messages", "/api/v1/messages",
+                           "/v1/chat/completions/messages"}) {
+    INFO(path);
+    CHECK(told(path).ends_with("; /v1/messages is probably meant"));
+  }
+  CHECK(told("/v1/api/chat").ends_with("; /api/chat is probably meant"));
+  CHECK(told("/models/org/name").ends_with("; /v1/models/org/name is probably meant"));
+  for (const auto* path : {"", "/v1", "/v1/files", "/v1/", "//", "/nowhere/"})
+    CHECK(told(path) == "there is nothing at " + std::string(path));
+  const auto long_one = "/" + std::string(200, 'x') + "/v1/messages";
+  CHECK(told(long_one) == "there is nothing at " + long_one);
+}
+
 TEST_CASE("another method than the row's is told which ones there are") {
   const auto refused = std::get<reply>(find_endpoint("PUT", "/v1/responses/resp_1"));
   CHECK(refused.status == 405);
@@ -70,13 +87,14 @@ TEST_CASE("errors have the format of the API whose endpoints begin alike") {
     REQUIRE(bool(error_format_at(path)));
     CHECK(error_format_at(path)(why, "r1") == R"({"error":"no"})");
   }
-  for (const auto* path : {"/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens"}) {
+  for (const auto* path :
+       {"/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens", "/v1/messages/batches"}) {
     INFO(path);
     REQUIRE(bool(error_format_at(path)));
     CHECK(error_format_at(path)(why, "r1") ==
           R"({"type":"error","error":{"type":"not_found_error","message":"no"},"request_id":"r1"})");
   }
-  for (const auto* path : {"/v1/chat/completions", "/v1/messages/none", "/v1/none", "/none", "/", ""})
+  for (const auto* path : {"/v1/chat/completions", "/v1/completions/none", "/v1/none", "/none", "/", ""})
     CHECK_FALSE(bool(error_format_at(path)));
 }
 

@@ -44,6 +44,18 @@ TEST_CASE("Unknown paths, wrong methods and wrong content types have their statu
   CHECK(client.read_response().status == 415);
 }
 
+TEST_CASE("A body that is compressed is refused as such, not as bad JSON") {
+  live_server live;
+  raw_client client(live.port());
+  const std::string json = "Content-Type: application/json\r\nContent-Encoding: ";
+  client.request("POST", "/tokenize", "\x1f\x8b", json + "gzip\r\n");
+  const auto refused = client.read_response();
+  CHECK(refused.status == 415);
+  CHECK(refused.body.find("`Content-Encoding: gzip` is not undone here") != std::string::npos);
+  client.request("POST", "/tokenize", R"({"prompt":"a"})", json + "identity\r\n");
+  CHECK(client.read_response().status == 200);
+}
+
 TEST_CASE("A bad body is answered with OpenAI's error and the connection goes on") {
   live_server live;
   raw_client client(live.port());
@@ -76,6 +88,10 @@ TEST_CASE("Models are listed and found, even with an encoded slash") {
   CHECK(get(port, "/v1/models/org%2Fbytes").status == 200);
   CHECK(get(port, "/v1/models/org%2fbytes?x=y").status == 200);
   CHECK(get(port, "/v1/models/other").status == 404);
+  CHECK(get(port, "/v1/models/org/bytes:latest").body.starts_with(R"({"id":"org/bytes",)"));
+  CHECK(get(port, "/v1/models/gpt").status == 404);
+  live.fake.served->aliases = {"gpt"};
+  CHECK(get(port, "/v1/models/gpt").body.starts_with(R"({"id":"org/bytes",)"));
   CHECK(get(port, "/v1/models/%").status == 404);
   CHECK(get(port, "/v1/models/%ff").status == 404);
 }

@@ -21,7 +21,8 @@ TEST_CASE("a field that nothing reads is told, with the one that may be meant") 
   CHECK(notes(R"("max_token":1)").front().ends_with("did you mean `max_tokens`?"));
   CHECK(notes(R"("of_another_server":1)") ==
         std::vector<std::string>{"`of_another_server` is not known here and has no effect"});
-  CHECK(notes(R"("messages":[])").size() == 1); // of chats only
+  CHECK(notes(R"("messages":[])").size() == 1);                         // of chats only
+  CHECK(notes(R"("of_another_server":null,"tempratur":null)").empty()); // of clients that send all that they know
   CHECK(notes(R"("stream":true,"stream_options":{"include_usag":true})").front() ==
         "`stream_options.include_usag` is not known here and has no effect; did you mean `include_usage`?");
   CHECK(chat(R"({"messages":[{"role":"user","content":"x"}],"tool_choise":"auto"})")
