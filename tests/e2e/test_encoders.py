@@ -93,6 +93,9 @@ def test_an_encoder_refuses_to_generate_in_one_sentence(launch):
     assert unknown.status_code == 400 and "query, document" in unknown.json()["error"]["message"]
     assert server.post("/api/show", {"model": "bert"}).json()["capabilities"] == ["embedding"]
     server.wait_until_idle()
+    said = subprocess.run([binary(), "run", "-m", TINY / "bert", "hi"], capture_output=True, text=True)
+    assert said.returncode == 1 and said.stdout == ""
+    assert said.stderr.startswith("troupe: this model is an encoder") and said.stderr.count("\n") == 1
 
 
 def test_a_cross_encoder_ranks_pairs(launch):

@@ -95,6 +95,8 @@ def test_what_cannot_begin_is_one_sentence(tmp_path):
     absent = subprocess.run([binary(), "run-batch", str(tmp_path / "absent.jsonl"), "--model", str(SCRIPTED)],
                             capture_output=True, text=True, timeout=60)
     assert absent.returncode == 1 and len(absent.stderr.strip().splitlines()) == 1
+    empty = run(tmp_path, [], model=SCRIPTED)
+    assert empty.returncode == 0 and empty.stderr.endswith("in.jsonl has no requests\n")
     (tmp_path / "in_output.jsonl").write_text('{"custom_id": "other"}\n')
     other = run(tmp_path, [line("a", COMPLETION, prompt="x")], model=SCRIPTED)
     assert other.returncode == 2 and "is no answer that this command wrote" in other.stderr

@@ -65,7 +65,7 @@ int run(const run_options& options) {
   generation request;
   std::vector<message> messages;
   if (options.raw || (!model->chat && options.system.empty())) {
-    if (!options.raw && !options.quiet)
+    if (!options.raw && !options.quiet && model->generates) // else it is refused below
       std::cerr << model->id << " has no chat template: the text is continued as it is, as with --raw" << std::endl;
     request.prompt = plain_prompt(*model, text);
   } else {

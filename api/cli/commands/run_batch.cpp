@@ -38,7 +38,10 @@ int run_batch_file(const CLI::App& app, const run_batch_options& options) {
   const auto from = checked_usage([&] { return prepare_batch(files); });
   if (from.answered == from.requests) {
     if (!options.quiet)
-      std::cerr << files.out.string() << " has all answers already: " << from.requests << std::endl;
+      std::cerr << (from.requests == 0
+                      ? options.in + " has no requests"
+                      : files.out.string() + " has all answers already: " + std::to_string(from.requests))
+                << std::endl;
     return 0;
   }
   console terminal; // outlives the engine, which posts to it
