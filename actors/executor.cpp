@@ -8,6 +8,7 @@
 #include "actors/spawn.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/scheduling/step.hpp"
+#include "runtime/support/meter.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -92,7 +93,9 @@ private:
     auto message = std::make_shared<step_logits>();
     message->plan = before.plan;
     message->output = std::move(output);
-    if (companions_ && before.plan->samples.size() <= few && !goes_on_without_tokens())
+    // Not on what this handler has left of its share of memory (fault_door.hpp), at whose end they could not even end.
+    const bool here = companions_ && !meter::current();
+    if (here && before.plan->samples.size() <= few && !goes_on_without_tokens())
       companions_->send(self_, to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
     else
       self_->send(to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)), before.first);

@@ -8,6 +8,7 @@
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/sampling/judging.hpp"
 #include "runtime/scheduling/step.hpp"
+#include "runtime/support/meter.hpp"
 
 #include <caf/send.hpp>
 
@@ -54,14 +55,16 @@ public:
 private:
   using sampler_addr = caf::weak_actor_ptr;
 
-  // Called on a thread of the device, or one that makes masks, possibly after the end of this actor. An exception would
-  // end the process there, so it waits until there is memory for the message.
+  // Called on a thread of the device, on one that makes masks, or by this actor; possibly after its end. An exception would
+  // end the process on those, so it waits until there is memory for the message. A handler that had its share gets no more.
   template <class Message>
-  static void notify(const sampler_addr& me, Message what) noexcept {
+  static void notify(const sampler_addr& me, Message what) {
     while (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
       try {
         return caf::anon_send(caf::actor_cast<sampler_actor>(alive), what);
       } catch (const std::bad_alloc&) {
+        if (const auto* share = meter::current(); share && share->is_spent())
+          throw;
         alive = nullptr;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }

@@ -33,12 +33,17 @@ void mask_workers::post(const void* lane, std::function<void()> job) {
     return elsewhere_(std::move(job));
   if (threads_.empty())
     return job();
+  std::list<std::function<void()>> one;
+  one.push_back(std::move(job));
+  std::list<lane_jobs> its;
+  its.push_back({lane, {}});
   const std::lock_guard hold(mutex_);
-  auto& jobs = lanes_[lane];
-  jobs.waiting.push_back(std::move(job));
-  if (std::exchange(jobs.taken, true))
-    return;
-  ready_.push_back(lane);
+  for (auto* lanes : {&running_, &ready_})
+    for (auto& each : *lanes)
+      if (each.lane == lane)
+        return each.waiting.splice(each.waiting.end(), one);
+  its.front().waiting.splice(its.front().waiting.end(), one);
+  ready_.splice(ready_.end(), its);
   changed_.notify_one();
 }
 
@@ -50,21 +55,20 @@ void mask_workers::work() {
     changed_.wait(hold, [this] { return stopping_ || !ready_.empty(); });
     if (stopping_)
       return;
-    const auto* lane = ready_.front();
-    ready_.pop_front();
-    auto& jobs = lanes_.at(lane);
+    const auto its = ready_.begin();
+    running_.splice(running_.end(), ready_, its);
     {
-      auto job = std::move(jobs.waiting.front());
-      jobs.waiting.pop_front();
+      auto job = std::move(its->waiting.front());
+      its->waiting.pop_front();
       hold.unlock();
       job();
       job = nullptr; // destroys what it holds without the lock
       hold.lock();
     }
-    if (jobs.waiting.empty())
-      lanes_.erase(lane);
+    if (its->waiting.empty())
+      running_.erase(its);
     else
-      ready_.push_back(lane);
+      ready_.splice(ready_.end(), running_, its);
   }
 }
 

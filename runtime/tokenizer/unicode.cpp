@@ -97,8 +97,30 @@ std::size_t grapheme_end(std::string_view text, std::size_t begin) {
   return end;
 }
 
+/// Whether nothing before `c` ever composes with it or with what follows it. Marks do, and two kinds of letters: vowels
+/// and final consonants of Hangul, and vowels of Kirat Rai (Unicode 16).
+static bool composes_forwards_only(char32_t c) {
+  return c < 0x300 || (!is_mark(c) && !(c >= 0x1160 && c < 0x1200) && !(c >= 0x16D40 && c < 0x16D80));
+}
+
+/// Composes what is decomposed and in order, piece by piece, as utf8proc asks nobody in between.
+static void compose(std::vector<utf8proc_int32_t>& chars) {
+  constexpr std::ptrdiff_t least_piece = 1024;
+  auto out = chars.begin();
+  for (auto begin = chars.begin(); begin != chars.end();) {
+    const auto end = std::find_if(begin + std::min(least_piece, chars.end() - begin), chars.end(),
+                                  [](auto c) { return composes_forwards_only(static_cast<char32_t>(c)); });
+    meter::charge(static_cast<std::uint64_t>(end - begin));
+    const auto size = utf8proc_normalize_utf32(&*begin, end - begin,
+                                               static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+    out = std::copy(begin, begin + size, out);
+    begin = end;
+  }
+  chars.erase(out, chars.end());
+}
+
 std::string normalize(std::string_view text, normal_form form) {
-  const bool compose = form == normal_form::nfc || form == normal_form::nfkc;
+  const bool is_composed = form == normal_form::nfc || form == normal_form::nfkc;
   const bool compatible = form == normal_form::nfkc || form == normal_form::nfkd;
   if (is_ascii(text))
     return std::string(text);
@@ -132,15 +154,13 @@ std::string normalize(std::string_view text, normal_form form) {
                      [&](auto a, auto b) { return combining_class(a) < combining_class(b); });
     i = end;
   }
-  auto size = static_cast<utf8proc_ssize_t>(chars.size());
-  if (compose)
-    size = utf8proc_normalize_utf32(chars.data(), size,
-                                    static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+  if (is_composed)
+    compose(chars);
   std::string out;
   out.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < size; ++i) {
+  for (const auto c : chars) {
     meter::charge(1);
-    append_char(out, static_cast<char32_t>(chars[static_cast<std::size_t>(i)]));
+    append_char(out, static_cast<char32_t>(c));
   }
   return out;
 }

@@ -1,4 +1,5 @@
 // Requests that run out of memory: each still ends for its client.
+#include "runtime/support/meter.hpp"
 #include "tests/actors/failing_memory.hpp"
 #include "tests/actors/faulty_device.hpp"
 #include "tests/actors/worker_group.hpp"
@@ -79,4 +80,24 @@ TEST_CASE("a sampler hears of a mask although there was no memory to tell it, on
   workers.coordinator.run();
   script->late(); // to nobody
   CHECK_FALSE(workers.coordinator.has_job());
+}
+
+TEST_CASE("a handler that has had its share of memory does not wait for more of it to tell its sampler of a mask") {
+  worker_group workers;
+  const auto script = std::make_shared<faults>();
+  auto& stage = workers.model->replicas.front().stages.front();
+  stage = std::make_shared<faulty_device>(stage, script);
+  const auto sampler = spawn_sampler(workers.system, replica_of(workers.model));
+  workers.coordinator.run();
+  test::failing_allocation failing(1);
+  meter share({.steps = 0});
+  const auto handle = [&] {
+    CHECK_THROWS_AS(meter::charge(1), meter_spent);
+    failing.arm();
+    script->late();
+  };
+  CHECK_THROWS_AS(share.run(handle), std::bad_alloc);
+  failing.disarm();
+  caf::anon_send_exit(sampler, caf::exit_reason::kill);
+  workers.coordinator.run();
 }

@@ -131,19 +131,19 @@ void troublemaker::count_death(const known& who, const char* how) {
     say(std::string("!! a ") + who.kind + " dies: " + how);
 }
 
-void troublemaker::fail(const known& who, caf::actor_id id) {
+void troublemaker::fail(const known& who, caf::actor_id id, bool loses_device) {
   --left_;
   ++seen.exceptions;
   if (std::string_view(who.kind) == "request")
     seen.dead_requests.insert(id);
   seen.engine_died = seen.engine_died || std::string_view(who.kind) == "engine";
   const auto how = dice_.pick(0, 5);
-  if (how == 0) {
+  if (how == 0 && !loses_device) {
     count_death(who, "it has no memory");
     throw std::bad_alloc();
   }
   if (std::string_view(who.kind) == "executor" || std::string_view(who.kind) == "sampler") {
-    const bool lost = s_.device_may_be_lost && how == 1;
+    const bool lost = loses_device || (s_.device_may_be_lost && how == 1);
     seen.lost_devices += lost;
     count_death(who, lost ? "its device is lost" : "its device fails");
     throw kernels::device_error("a simulated device fails", lost);
@@ -169,7 +169,7 @@ bool troublemaker::before(const handler& who, const caf::mailbox_element& what) 
     say("   " + std::string(who.kind) + "#" + std::to_string(who.self.id()) + " <- " + name + " (" + state + ")");
   if (fragile_left_ > 0 && name == "plan" && std::string_view(who.kind) == "executor" && dice_.one_in(2)) {
     --fragile_left_;
-    fail(its, who.self.id());
+    fail(its, who.self.id(), s_.lost_at_last && fragile_left_ == 0);
   }
   if (left_ > 0 && s_.death_every > 0 && may_die(who.kind) &&
       !(is_system(name) && std::string_view(who.kind) != "engine") && dice_.one_in(s_.death_every)) {

@@ -79,7 +79,7 @@ private:
   void follow(known& request, const caf::mailbox_element& what, const std::string& name);
   bool may_die(const std::string& kind) const;
   void count_death(const known& who, const char* how);
-  [[noreturn]] void fail(const known& who, caf::actor_id id);
+  [[noreturn]] void fail(const known& who, caf::actor_id id, bool loses_device = false);
   void check(const handler& who);
   bool lose(const handler& who, const caf::mailbox_element& what, const std::string& name);
 

@@ -85,10 +85,10 @@ void suspect_several(dice& d, scenario& s) {
   s.role_idle_ms = s.lost_every = 0;
   s.limits.max_queue = 1000;
   s.limits.max_wait_ms = 0;
-  s.fragile = d.pick(4, 14);
-  s.device_may_be_lost = true;
-  if (s.death_every > 0)
-    s.death_every = 250;
+  s.fragile = d.pick(3, 12);
+  s.lost_at_last = true;
+  s.device_may_be_lost = false;
+  s.death_every = s.refusal_every = s.failing_load = 0;
   while (s.clients.size() < 5)
     s.clients.push_back(client_of(d, static_cast<int>(s.clients.size()), false, s.drafts, s.judge));
   for (auto& c : s.clients) {
@@ -242,6 +242,7 @@ std::string scenario::describe() const {
                                  {observed, ", observed"},
                                  {death_every > 0, ", deaths"},
                                  {fragile > 0, ", executors that fail again and again"},
+                                 {lost_at_last, ", until a device is lost"},
                                  {refusal_every > 0, ", refusals"}})
     text += is ? what : "";
   if (!refused.empty())

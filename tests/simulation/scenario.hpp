@@ -56,10 +56,11 @@ struct scenario {
   int death_every = 0;      // messages, about; 0: nobody dies
   int most_deaths = 0;
   bool engine_may_die = false, device_may_be_lost = false;
-  int refusal_every = 0;    // messages in which an allocation is refused, about; 0: none
-  std::string refused = {}; // the kind of actor that is refused memory, often; empty: all
-  int fragile = 0;          // times that an executor fails at every other plan, from the first one on
-  int lost_every = 0;       // messages between replicas of which one is lost or late, about; 0: none is
+  int refusal_every = 0;     // messages in which an allocation is refused, about; 0: none
+  std::string refused = {};  // the kind of actor that is refused memory, often; empty: all
+  int fragile = 0;           // times that an executor fails at every other plan, from the first one on
+  bool lost_at_last = false; // and the last time its device is lost
+  int lost_every = 0;        // messages between replicas of which one is lost or late, about; 0: none is
   bool strangers = false, few_images = false; // replicas take no blocks of each other; few of these travel at a time
   int first_version = 0, swap_every = 0;      // of adapters; turns until one goes or comes, about; 0: they stay
   int failing_load = 0, failing_judge = 0;    // which load of the model, and of the judge, fails; 0: none

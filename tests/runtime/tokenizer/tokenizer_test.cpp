@@ -1,6 +1,7 @@
 #include "runtime/support/json/json.hpp"
 #include "runtime/support/meter.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
+#include "runtime/tokenizer/unicode.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -250,6 +251,47 @@ TEST_CASE("each step over a text is charged while it is made, and ends when nobo
   const auto slow = with(R"({"type":"NFC"})", "normalizer");
   CHECK_THROWS_AS(stopped.run([&] { slow->encode(text, false); }), meter_spent);
   CHECK(stopped.steps() < 30'000);
+}
+
+TEST_CASE("a long text composes as short ones do, wherever it is cut") {
+  using namespace tokenization;
+  for (char32_t c = 0xC0; c < 0x110000; c += c >= 0xAC00 && c < 0xD7A4 ? 47 : 1) { // of Hangul syllables some
+    if (c >= 0xD800 && c < 0xE000)
+      continue;
+    std::string one;
+    append_char(one, c);
+    const auto apart = normalize(one, normal_form::nfd);
+    std::size_t parts = 0;
+    for (std::size_t at = 0; at < apart.size(); ++parts)
+      next_char(apart, at);
+    for (std::size_t before = 1; before < parts; ++before) { // so many characters of it are in a piece
+      std::string ahead;
+      for (std::size_t i = before; i < 1024; ++i)
+        ahead += "\u4F60"; // with which nothing composes
+      REQUIRE(normalize(ahead + apart, normal_form::nfc) == ahead + normalize(apart, normal_form::nfc));
+    }
+  }
+}
+
+TEST_CASE("composing is charged, piece by piece") {
+  using namespace tokenization;
+  constexpr std::uint64_t characters = 100'000;
+  std::string text;
+  for (std::uint64_t i = 0; i < characters; ++i)
+    text += "\u4F60";
+  const auto cost = [&](normal_form form, std::uint64_t most) {
+    meter its({.steps = most});
+    const auto work = [&] { return its.run([&] { return normalize(text, form); }); };
+    if (most < UINT64_MAX / 2)
+      CHECK_THROWS_AS(work(), meter_spent);
+    else
+      CHECK(work() == text);
+    return its.steps();
+  };
+  const auto apart = cost(normal_form::nfd, UINT64_MAX / 2);
+  CHECK(cost(normal_form::nfc, UINT64_MAX / 2) >= apart + characters);
+  const auto half = apart - characters / 2; // of the composing: what follows costs as much
+  CHECK(cost(normal_form::nfc, half) < half + 6000);
 }
 
 TEST_CASE("many threads may encode with one tokenizer") {
