@@ -234,8 +234,8 @@ std::shared_ptr<model_wait> catalogue::unload(std::string_view name) {
 }
 
 void catalogue::keep(std::string_view name, std::optional<std::chrono::milliseconds> how_long) {
-  if (!is_plural())
-    return;
+  if (!house_->rules.on_demand)
+    return; // nobody could load it again
   const std::lock_guard lock(house_->mutex);
   if (const auto model = house_->find(name)) {
     house_->roster.keep(*model, how_long);

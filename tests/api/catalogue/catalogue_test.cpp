@@ -113,6 +113,15 @@ TEST_CASE("a catalogue loads several models, finds each by its names, and has re
   CHECK(std::holds_alternative<error>(last_of(models, short_request("a"))));
 }
 
+TEST_CASE("a client that wants its model to leave is not heard where no request could load it again") {
+  catalogue models({named("a", "llama-gqa"), named("b", "qwen3")}, {});
+  models.wait_until_started();
+  models.keep("a", std::chrono::milliseconds(0));
+  for (int i = 0; i < 3; ++i)
+    CHECK(std::holds_alternative<done_event>(last_of(models, short_request("a"))));
+  CHECK(models.models().size() == 2);
+}
+
 // CAF's end of an actor system waits for threads that remember its logger (embed/engine.cpp): this thread has used the
 // engine, and lives on.
 TEST_CASE("a model is unloaded once nobody holds it, though threads that have used it live on, and comes back") {
