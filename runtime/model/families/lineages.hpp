@@ -78,6 +78,7 @@ private:
 void arrange_granitemoe(const model_config&, const checkpoint&, arrangement&);
 void arrange_qwen3_moe(const model_config&, const checkpoint&, arrangement&);
 void arrange_mixtral(const model_config&, const checkpoint&, arrangement&);
+void arrange_qwen_hybrid(const model_config&, const checkpoint&, arrangement&);
 void arrange_deepseek(const model_config&, const checkpoint&, arrangement&);
 /// Experts alone.
 void arrange_shared_experts(const model_config&, const checkpoint&, arrangement&);
@@ -100,7 +101,7 @@ void arrange_latent_attention(const model_config&, arrangement&);
   of(ministral3) of(mistral4) of(mistral_large4_text) of(granitemoehybrid) of(internlm3) of(jina_embeddings_v3) of(kimi_linear) of(lfm2) \
   of(lfm2_moe) of(lfm3) of(mamba) of(mamba2) of(falcon_mamba) of(jamba) of(laguna) of(longcat_flash) of(mixtral) of(modernbert) of(mpt) of(muse_glimmer_text) of(nanochat) \
   of(nemotron) of(nemotron_h) of(nomic_bert) of(olmo2) of(olmoe) of(olmo3) of(olmo_hybrid) of(opt) of(phi) of(phi3) of(phimoe) \
-  of(qwen2_moe) of(qwen3_moe) of(qwen3_5_moe_text) of(qwen3_5_text) of(qwen3_next) of(roberta) of(seed_oss) \
+  of(qwen2_moe) of(qwen3_moe) of(qwen3_5_moe_text) of(qwen3_5_text) of(qwen3_next) of(qwen4_exp_text) of(roberta) of(seed_oss) \
   of(smallthinker) of(smollm3) of(solar_open) of(stablelm) of(starcoder2) of(step3p5) of(youtu) of(xlm_roberta)
 // clang-format on
 

@@ -39,6 +39,7 @@ constexpr form_case form_cases[] = {
   {"families/muse-glimmer", "troupe"},
   {"families/nanochat", "troupe"},
   {"families/olmoe", "troupe"}, // which clips, as llama.cpp does not
+  {"families/qwen4-exp", "troupe"},
   {"families/youtu", "troupe"},
   {"families/opt", "troupe"},
   {"families/smollm3", "troupe"},
