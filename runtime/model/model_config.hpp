@@ -58,6 +58,8 @@ struct indexer_config {
   // attends to those behind the last whole group; heads are normed and have no weights. 1: there are no groups.
   int group = 1;
   bool pairs = false;            // checkpoints rotate neighbours together
+  bool last = false;             // checkpoints rotate the last dimensions of a head, not the first
+  float norm_eps = 1e-6f;        // of the norms of keys
   bool reads_hidden = false;     // queries are made of what the layer reads, behind a layer norm, not of their latent
   std::vector<bool> shared = {}; // [layers]: takes the choice of the layer before; or empty: none does
 

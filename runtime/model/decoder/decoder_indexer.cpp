@@ -12,9 +12,6 @@ namespace {
 using kernels::dtype;
 using kernels::tensor;
 
-/// The epsilon of the norms of keys, which no configuration changes.
-constexpr float index_eps = 1e-6f;
-
 } // namespace
 
 decoder_indexer::decoder_indexer(decoder_step& step, decoder_positions& positions)
@@ -50,7 +47,8 @@ void decoder_indexer::read_hidden(int i) {
   const tensor wide{memory, dtype::f32, rows, hidden, hidden};
   const tensor narrow{memory + rows * hidden, step_.weights->compute, rows, hidden, hidden};
   step_.normalise(wide, step_.residual(), step_.layer(i).input_norm);
-  backend_.layer_norm(narrow, wide, float_data(w.query_norm.weight), float_data(w.query_norm.bias), index_eps);
+  backend_.layer_norm(narrow, wide, float_data(w.query_norm.weight), float_data(w.query_norm.bias),
+                      step_.config().indexer.norm_eps);
   read_queries(narrow, step_.layer(i));
 }
 
@@ -75,7 +73,7 @@ void decoder_indexer::choose(int i, const tensor& normed, kernels::kv_cache& cac
   if (config.head_growth)
     positions_.grow_heads(column_part(both, 0, heads * dim), dim, w.growth.scale, w.growth.bias);
   backend_.linear(key, normed, *w.key);
-  backend_.layer_norm(key, key, float_data(w.key_norm.weight), float_data(w.key_norm.bias), index_eps);
+  backend_.layer_norm(key, key, float_data(w.key_norm.weight), float_data(w.key_norm.bias), config.indexer.norm_eps);
   backend_.linear(weights, normed, *w.head);
   backend_.rope_write_kv(both, config.indexer.heads, {}, (config.is_unrotated(i) ? unrotated_ : rope_).get(), cache,
                          layer, who);

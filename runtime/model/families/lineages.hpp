@@ -80,6 +80,8 @@ void arrange_qwen3_moe(const model_config&, const checkpoint&, arrangement&);
 void arrange_mixtral(const model_config&, const checkpoint&, arrangement&);
 void arrange_qwen_hybrid(const model_config&, const checkpoint&, arrangement&);
 void arrange_deepseek(const model_config&, const checkpoint&, arrangement&);
+/// With the heads of an indexer.
+void arrange_indexed(const model_config&, const checkpoint&, arrangement&);
 /// Experts alone.
 void arrange_shared_experts(const model_config&, const checkpoint&, arrangement&);
 /// Refuses more heads or rows than any real model has, which a file can state without holding them.
@@ -96,7 +98,7 @@ void arrange_latent_attention(const model_config&, arrangement&);
   of(cohere2) of(cohere2_moe) of(deepseek_v2) of(deepseek_v3) of(deepseek_v32) of(bailing_hybrid) of(bamba) of(dots1) of(ernie4_5) \
   of(ernie4_5_moe) of(exaone4) of(exaone_moe) of(falcon) of(falcon_h1) of(gemma) of(gemma2) of(gemma3_text) \
   of(gemma3n_text) of(gemma4_text) of(glm) of(glm4) of(glm4_moe) of(glm4_moe_lite) of(glm_moe_dsa) of(gpt2) \
-  of(gpt_bigcode) of(gpt_neox) of(gpt_oss) of(gptj) of(granite) of(granite_swa) of(granitemoe) of(hy_v3) \
+  of(gpt_bigcode) of(gpt_neox) of(gpt_oss) of(gptj) of(granite) of(granite_swa) of(granitemoe) of(hy_v3) of(hy_v4) \
   of(hunyuan_v1_dense) of(hunyuan_v1_moe) of(llama4_text) of(mellum) of(mimo_v2_flash) of(minicpm3) of(minimax_m2) \
   of(ministral3) of(mistral4) of(mistral_large4_text) of(granitemoehybrid) of(internlm3) of(jina_embeddings_v3) of(kimi_linear) of(lfm2) \
   of(lfm2_moe) of(lfm3) of(mamba) of(mamba2) of(falcon_mamba) of(jamba) of(laguna) of(longcat_flash) of(mixtral) of(modernbert) of(mpt) of(muse_glimmer_text) of(nanochat) \
