@@ -115,7 +115,7 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
   }
   if (const auto& hyper = config.hyper; hyper) {
     const auto streams = as_size(hyper.streams), width = rows * streams * hidden, rank = as_size(hyper.rank);
-    bytes.hyper_streams = width * sizeof(float) * (rank > 0 ? 1 : 2);
+    bytes.hyper_streams = width * sizeof(float) * (hyper.mixes() ? 2 : 1);
     bytes.hyper_normed = width * (element + (rank > 0 ? 2 * sizeof(float) : 0));
     bytes.hyper_mix = rows *
       (rank > 0 ? rank * (sizeof(float) + element) + streams * sizeof(float) : (2 + streams) * streams * sizeof(float));

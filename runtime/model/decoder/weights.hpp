@@ -104,9 +104,9 @@ struct altup_weights {
 
 /// How the streams of hyper-connections are mixed for what reads them.
 struct hyper_weights {
-  std::unique_ptr<const kernels::matrix> mix; // [2 streams + streams², streams * hidden], or [streams, ...] of the
-                                              // head; with a rank: [streams, ...], null of the head
-  std::vector<float> base, scale;             // without a rank, in host memory
+  std::unique_ptr<const kernels::matrix> mix;      // [2 streams (+ streams²), streams * hidden], [streams, ...] of the
+                                                   // head; with a rank: [streams, ...], null of the head
+  std::vector<float> base, scale;                  // without a rank, in host memory
   std::unique_ptr<const kernels::matrix> down, up; // with a rank: [rank, streams * hidden] and the other way
   kernels::buffer norm;                            // of each stream, [streams * hidden]; without a rank ones
 };

@@ -10,6 +10,12 @@ namespace troupe::families {
 
 using namespace config_limits;
 
+namespace {
+
+constexpr int max_residual_streams = 16;
+
+} // namespace
+
 void read_hy_v4(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2, .default_norm_eps = 1e-5});
@@ -25,6 +31,9 @@ void read_hy_v4(const reader& config, model_config& model) {
   read_indexer(config, model, 16, false);
   model.indexer.last = true;
   model.indexer.norm_eps = model.norm_eps;
+  model.hyper = {.streams = config.integer("hc_mult", 2, max_residual_streams, 4),
+                 .eps = static_cast<float>(config.number("hc_eps", 0, 1).value_or(1e-6)),
+                 .magnitude = static_cast<float>(config.number("hc_magnitude", 0, 1e6).value_or(2))};
   if (config.has("indexer_types"))
     read_shared_choices(config, model);
   else
@@ -43,7 +52,16 @@ void arrange_hy_v4(const model_config& model, const checkpoint& stored, arrangem
     rename("self_attn.sinks", "self_attn.learnable_sink_param");
     tensors.rename(layer, "mlp.gate_proj", "mlp.linear_gate");
     tensors.rename(layer, "mlp.shared_expert.gate_proj", "mlp.shared_experts.linear_gate");
+    for (const std::string part : {"attn", "mlp"}) {
+      const auto stem = part + "_hyper_connection.", from = "hc_pre.hc_" + part + "_layer.hc_";
+      rename(stem + "fn.weight", from + "fn");
+      rename(stem + "base", from + "base");
+      rename(stem + "scale", from + "scale");
+    }
   }
+  for (const auto& [name, from] :
+       {std::pair("fn.weight", "fn"), std::pair("base", "base"), std::pair("scale", "scale")})
+    to.names[std::string("model.hc_pre.hc_head.hc_head_") + from] = std::string("model.hyper_connection_mixer.") + name;
 }
 
 const family hy_v4_family{"hy_v4", read_hy_v4, arrange_hy_v4};
