@@ -195,17 +195,7 @@ LATER = {
         swiglu_limit=0.5, index_topk=14, index_head_dim=8, index_n_heads=4, indexer_types=["full", "full", "shared"],
         hc_mult=3, rope_parameters=PLAIN)),
 }
-# Likewise, of images.
-LATER_MULTIMODAL = {
-    "minimax-m3": ("minimax_m3_vl", dict(
-        head_dim=8, num_hidden_layers=3, intermediate_size=12, dense_intermediate_size=24, shared_intermediate_size=10,
-        num_local_experts=6, num_experts_per_tok=2, rotary_dim=4, swiglu_limit=0.8, index_n_heads=2, index_head_dim=6,
-        index_block_size=4, index_topk_blocks=3, index_local_blocks=1,
-        mlp_layer_types=["dense", "sparse", "sparse"],
-        layer_types=["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"],
-        rope_parameters=PLAIN | {"partial_rotary_factor": 0.5}),
-        dict(vision_config=dict(SIGHT, temporal_patch_size=2, spatial_merge_size=2), projector_hidden_size=8)),
-}
+
 
 
 def logits_of(model, ids):
@@ -250,8 +240,6 @@ def main(out, names):
     for name, (kind, text, around) in MULTIMODAL.items():
         models[name] = (kind, dict(around, text_config=COMMON | text), AutoModelForImageTextToText)
     models |= {name: (kind, COMMON | keys, AutoModelForCausalLM) for name, (kind, keys) in LATER.items()}
-    for name, (kind, text, around) in LATER_MULTIMODAL.items():
-        models[name] = (kind, dict(around, text_config=COMMON | text), AutoModelForImageTextToText)
     for number, (name, (kind, keys, auto)) in enumerate(models.items()):
         if names and name not in names:
             continue
