@@ -93,8 +93,8 @@ struct altup_config {
 /// Hyper-connections (https://arxiv.org/abs/2409.19606): there are several residual streams. What attention or an MLP reads
 /// is mixed of them, and what it gives is added to each by weights that the row's streams make.
 /// Without `rank` (https://arxiv.org/abs/2512.24880) a stream has one weight, and the streams are mixed among each other by
-/// a matrix whose rows and columns sum to 1; without `passes`, either, they are not mixed. With it, each element has a weight of its own, made by a product of that
-/// rank of the normed streams, and streams stay as they are.
+/// a matrix whose rows and columns sum to 1; without `passes`, either, they are not mixed. With it, each element has a
+/// weight of its own, made by a product of that rank of the normed streams, and streams stay as they are.
 struct hyper_config {
   int streams = 0;     // 0: there is one, the residual
   int rank = 0;        // 0: none

@@ -197,7 +197,6 @@ LATER = {
 }
 
 
-
 def logits_of(model, ids):
     """Returns the logits of each position, as the last one of a sequence: LongRoPE rotates all of it by its length."""
     with torch.no_grad():
