@@ -22,6 +22,15 @@
 
 namespace troupe::kernels {
 
+/// A convolution that is part of a state beside those of the layers, and whose taps may be apart (gram_ops.hpp): an output
+/// depends on the rows 0, spacing, ... (taps - 1) * spacing before.
+struct spread_shape {
+  int channels = 0, taps = 0, spacing = 1;
+
+  std::size_t rows() const { return std::size_t(taps - 1) * spacing; }
+  std::size_t tail() const { return rows() * channels; } // floats
+};
+
 /// The states of a model's recurrent layers, which are alike.
 struct state_shape {
   int layers = 0;
@@ -32,6 +41,7 @@ struct state_shape {
   int heads = 0, key_dim = 0, value_dim = 0; // a matrix [key_dim, value_dim] for each head; 0 heads: none
   bool decays = false;                       // by key dimension; else by head
   bool rates = false;                        // time steps by value (selective)
+  std::vector<spread_shape> spread = {};     // behind the layers
 
   // Sizes of one layer's state, in floats.
   std::size_t tail() const { return std::size_t(taps > 0 ? taps - 1 : 0) * channels; }
@@ -44,8 +54,22 @@ struct state_shape {
   }
   std::size_t log() const { return std::size_t(pending) * (channels + heads * head_log()); }
 
-  std::size_t slot_bytes() const { return std::size_t(layers) * state() * sizeof(float); }
-  std::size_t log_bytes() const { return std::size_t(layers) * log() * sizeof(float); }
+  // Floats of what is ahead of a spread convolution in a state, and in a log; with all of them, of the whole.
+  std::size_t spread_before(std::size_t index) const {
+    std::size_t floats = std::size_t(layers) * state();
+    for (std::size_t i = 0; i < index; ++i)
+      floats += spread[i].tail();
+    return floats;
+  }
+  std::size_t spread_log_before(std::size_t index) const {
+    std::size_t floats = std::size_t(layers) * log();
+    for (std::size_t i = 0; i < index; ++i)
+      floats += std::size_t(pending) * spread[i].channels;
+    return floats;
+  }
+
+  std::size_t slot_bytes() const { return spread_before(spread.size()) * sizeof(float); }
+  std::size_t log_bytes() const { return spread_log_before(spread.size()) * sizeof(float); }
   std::size_t bytes() const { return slots * slot_bytes() + running * log_bytes(); }
 };
 
@@ -74,7 +98,8 @@ struct state_copy {
 };
 
 /// A state outside its cache is `slot_bytes` bytes of host memory: layer by layer, the convolution's tail, then the
-/// matrices, as the backend arranges them. Only equal backends understand each other's.
+/// matrices, as the backend arranges them, and behind them the tails of spread convolutions. Only equal backends
+/// understand each other's.
 struct state_export {
   std::int32_t slot = 0;
   void* to = nullptr;

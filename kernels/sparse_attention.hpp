@@ -11,17 +11,31 @@
 
 namespace troupe::kernels {
 
+/// Neighbouring positions that are chosen together, by a key that is made of theirs: their mean, RMS-normed, and rotated
+/// as the first of them. The cache has the positions' own keys, neither normed nor rotated.
+struct key_groups {
+  int size = 1;                // positions, a divisor of block_tokens. 1: none, keys are scored as the cache has them
+  const float* norm = nullptr; // [dim], in device memory
+  float eps = 0;
+  rope_rows rope = {};
+};
+
 /// What the rows of a step attend to, in host memory. A row that sees at most `most` positions attends to all of them.
+/// With groups, others attend to whole ones, and to all positions behind the last whole one.
 struct position_choice {
   int most = 0;
+  key_groups groups;
   std::vector<std::int32_t> positions; // [rows, most], ascending; of rows that choose
 
   /// Room for the choices of `rows` rows.
-  void reset(std::size_t rows, int top) {
+  void reset(std::size_t rows, int top, const key_groups& by = {}) {
     most = top;
+    groups = by;
     positions.resize(rows * static_cast<std::size_t>(top));
   }
   bool chooses(std::int32_t position) const { return position >= most; }
+  /// How many positions a row that chooses attends to: `most`, less what the group that has begun lacks.
+  int count(std::int32_t position) const { return most + 1 - groups.size + (position + 1) % groups.size; }
   std::int32_t* of(std::size_t row) { return positions.data() + row * static_cast<std::size_t>(most); }
   const std::int32_t* of(std::size_t row) const { return positions.data() + row * static_cast<std::size_t>(most); }
 };
@@ -33,7 +47,8 @@ public:
   /// Chooses for each row of the step that sees more than `to.most` positions those of the highest scores, ties by the
   /// earlier position. A score is the sum over `heads` heads, in order, of weight * max(query · key, 0). `queries` f32
   /// [rows, heads * dim], rotated; `weights` f32 [rows, heads]; the keys are in the cache's `layer`, one for all heads,
-  /// also those of the step's rows (backend::rope_write_kv, whose qkv has no values for a layer of K alone).
+  /// also those of the step's rows (backend::rope_write_kv, whose qkv has no values for a layer of K alone). With groups,
+  /// these have the scores, of which a row sees those that are whole.
   virtual void choose_positions(position_choice& to, const tensor& queries, const tensor& weights, int heads,
                                 const kv_cache& cache, int layer, const batch& step) = 0;
 

@@ -1,11 +1,14 @@
 #include "kernels/cpu/chosen_attention.hpp"
 
 #include "kernels/cpu/tensor_rows.hpp"
+#include "kernels/formats/e4m3.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 
 namespace troupe::kernels {
 
@@ -50,6 +53,48 @@ void copy_token(kv_type type, std::size_t dim, char* to_keys, char* to_values, s
   std::memcpy(to_values + to_slot * dim, from_values + from_slot * dim, dim);
 }
 
+/// Adds the key of a token, in `slot` of a block, to `to` [dim].
+void add_key(kv_type type, std::size_t dim, float* to, const char* keys, std::size_t slot) {
+  constexpr std::size_t tokens = block_tokens;
+  if (type == kv_type::f32) {
+    const auto* from = reinterpret_cast<const float*>(keys) + slot;
+    for (std::size_t d = 0; d < dim; ++d)
+      to[d] += from[d * tokens];
+    return;
+  }
+  if (type == kv_type::bf16) { // pairs of dimensions
+    const auto* from = reinterpret_cast<const std::uint16_t*>(keys) + 2 * slot;
+    for (std::size_t d = 0; d < dim; ++d)
+      to[d] += std::bit_cast<float>(std::uint32_t{from[d / 2 * 2 * tokens + d % 2]} << 16);
+    return;
+  }
+  const float scale = reinterpret_cast<const float*>(keys)[slot];
+  const char* from = keys + 2 * tokens * sizeof(float) + slot;
+  for (std::size_t d = 0; d < dim; ++d) {
+    const char code = from[d * tokens];
+    to[d] += scale *
+      (type == kv_type::fp8 ? from_e4m3(static_cast<std::uint8_t>(code))
+                            : static_cast<float>(static_cast<std::int8_t>(code)));
+  }
+}
+
+/// The sum of the keys of a group becomes its key.
+void finish_key(float* key, std::size_t dim, const key_groups& how, const float* angles) {
+  float squares = 0;
+  for (std::size_t d = 0; d < dim; ++d) {
+    key[d] /= static_cast<float>(how.size);
+    squares += key[d] * key[d];
+  }
+  const float scale = 1 / std::sqrt(squares / static_cast<float>(dim) + how.eps);
+  for (std::size_t d = 0; d < dim; ++d)
+    key[d] = key[d] * scale * how.norm[d];
+  for (std::size_t d = 0; d < dim / 2; ++d) {
+    const float a = key[d], b = key[d + dim / 2], cosine = angles[d], sine = angles[d + dim / 2];
+    key[d] = a * cosine - b * sine;
+    key[d + dim / 2] = b * cosine + a * sine;
+  }
+}
+
 /// A key that orders higher numbers first and, of one number, the earlier position.
 std::uint64_t key_of(float score, std::uint32_t position) {
   const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f); // -0 is 0
@@ -91,12 +136,59 @@ void chosen_attention::choose(position_choice& to, const tensor& queries, const 
   call.q = &queries;
   call.blocks = step.block_tables.data();
   call.tile_queries = keys.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
-  for (std::size_t first = 0; first < rows_.size();) {
+  if (to.groups.size == 1)
+    return choose_rows(to, call, weights, heads, 0, rows_.size());
+  expect(block_tokens % to.groups.size == 0, "choose_positions: groups must divide blocks");
+  call.grouped = to.groups.size;
+  call.tile_queries = kernels_.wide_queries;
+  for (std::size_t first = 0, end = 0; first < rows_.size(); first = end) { // each sequence has keys of its own
+    const auto& of = *rows_[first].sequence;
+    while (end < rows_.size() && rows_[end].sequence == &of)
+      ++end;
+    call.op.cache = pool_keys(keys, call.blocks + of.first_block, of, (rows_[end - 1].position + 1) / call.grouped,
+                              to.groups);
+    choose_rows(to, call, weights, heads, first, end);
+  }
+}
+
+layer_cache chosen_attention::pool_keys(const layer_cache& from, const std::int32_t* blocks, const sequence_rows& of,
+                                        int count, const key_groups& how) {
+  const auto dim = static_cast<std::size_t>(from.head_dim), size = static_cast<std::size_t>(how.size),
+             groups = static_cast<std::size_t>(count), each = block_positions / size;
+  layer_cache to;
+  to.kv_heads = 1;
+  to.head_dim = from.head_dim;
+  to.key_bytes = block_positions * dim * sizeof(float);
+  const auto in = ceil_div(groups, block_positions);
+  to.data = pooled_.reserve(in * to.key_bytes + cache_slack);
+  for (auto block = in_order_.size(); block < in; ++block)
+    in_order_.push_back(static_cast<std::int32_t>(block));
+  const float* angles = how.rope.of(of);
+  pool_.parallel_for(ceil_div(groups, each), [&](std::size_t block, int thread) {
+    auto* key = scratch_[static_cast<std::size_t>(thread)].key.reserve(dim);
+    const char* keys = from.data + static_cast<std::size_t>(blocks[block]) * from.key_bytes;
+    for (std::size_t g = block * each; g < std::min(groups, (block + 1) * each); ++g) {
+      std::fill_n(key, dim, 0.0f);
+      for (std::size_t i = 0; i < size; ++i)
+        add_key(from.type, dim, key, keys, (g - block * each) * size + i);
+      finish_key(key, dim, how, angles + g * size * dim);
+      auto* slot = reinterpret_cast<float*>(to.data + g / block_positions * to.key_bytes) + g % block_positions;
+      for (std::size_t d = 0; d < dim; ++d)
+        slot[d * block_positions] = key[d];
+    }
+  });
+  return to;
+}
+
+void chosen_attention::choose_rows(position_choice& to, const call& call, const tensor& weights, int heads,
+                                   std::size_t first, std::size_t last) {
+  const auto seen_by = [&](const choosing_row& row) { return (row.position + 1) / call.grouped; };
+  const int best = (to.most + 1 - call.grouped) / call.grouped;
+  while (first < last) {
     // Takes as many rows as there is memory for their scores, whole partitions of each.
     std::size_t end = first, width = 0;
-    for (; end < rows_.size(); ++end) {
-      const auto needed = std::max(width,
-                                   ceil_div(static_cast<std::size_t>(rows_[end].position) + 1, partition_positions));
+    for (; end < last; ++end) {
+      const auto needed = std::max(width, ceil_div(static_cast<std::size_t>(seen_by(rows_[end])), partition_positions));
       if (end > first && (end - first + 1) * needed * partition_tokens * sizeof(float) > score_memory)
         break;
       width = needed;
@@ -105,7 +197,7 @@ void chosen_attention::choose(position_choice& to, const tensor& queries, const 
     auto* scores = scores_.reserve((end - first) * width);
     parts_.clear();
     for (std::size_t i = first; i < end; ++i)
-      for (int p = 0; p * partition_tokens <= rows_[i].position; ++p)
+      for (int p = 0; p * partition_tokens < seen_by(rows_[i]); ++p)
         parts_.push_back({i, p});
     pool_.parallel_for(parts_.size(), [&](std::size_t i, int) {
       const auto& [at, partition] = parts_[i];
@@ -115,8 +207,14 @@ void chosen_attention::choose(position_choice& to, const tensor& queries, const 
     });
     pool_.parallel_for(end - first, [&](std::size_t i, int thread) {
       const auto& row = rows_[first + i];
-      choose_best(to.of(static_cast<std::size_t>(row.row)), to.most, scores + i * width, row.position + 1,
-                  scratch_[static_cast<std::size_t>(thread)].keys);
+      auto* chosen = to.of(static_cast<std::size_t>(row.row));
+      choose_best(chosen, best, scores + i * width, seen_by(row), scratch_[static_cast<std::size_t>(thread)].keys);
+      if (call.grouped == 1)
+        return;
+      for (int g = best - 1; g >= 0; --g) // from the last on, as positions take the places of groups
+        for (int of = chosen[g] * call.grouped, k = call.grouped - 1; k >= 0; --k)
+          chosen[g * call.grouped + k] = of + k;
+      std::iota(chosen + best * call.grouped, chosen + to.count(row.position), seen_by(row) * call.grouped);
     });
     first = end;
   }
@@ -127,26 +225,26 @@ void chosen_attention::score(const call& call, const choosing_row& row, const fl
   const auto dim = static_cast<std::size_t>(call.op.cache.head_dim);
   const auto* q = row_of<float>(*call.q, static_cast<std::size_t>(row.row));
   attention_tile tile;
-  tile.blocks = call.blocks + row.sequence->first_block;
-  tile.end_block = row.position / block_tokens + 1;
+  const int seen = (row.position + 1) / call.grouped;
+  tile.blocks = call.grouped > 1 ? in_order_.data() : call.blocks + row.sequence->first_block;
+  tile.end_block = (seen - 1) / block_tokens + 1;
   for (int head = 0; head < heads; head += tile.count) {
     tile.count = std::min(call.tile_queries, heads - head);
     for (int i = 0; i < tile.count; ++i)
-      tile.queries[i] = {
-        q + static_cast<std::size_t>(head + i) * dim, nullptr, row.position, head + i, 0, row.position + 1};
+      tile.queries[i] = {q + static_cast<std::size_t>(head + i) * dim, nullptr, seen - 1, head + i, 0, seen};
     kernels_.score_positions(call.op, tile, partition, weights + head, head == 0, sums);
   }
 }
 
-void chosen_attention::choose_best(std::int32_t* to, int most, const float* scores, int count,
+void chosen_attention::choose_best(std::int32_t* to, int best, const float* scores, int count,
                                    std::vector<std::uint64_t>& keys) const {
   keys.clear();
   for (int i = 0; i < count; ++i)
     keys.push_back(key_of(scores[i], static_cast<std::uint32_t>(i)));
-  std::nth_element(keys.begin(), keys.begin() + most, keys.end(), std::greater<>());
-  std::transform(keys.begin(), keys.begin() + most, to,
+  std::nth_element(keys.begin(), keys.begin() + best, keys.end(), std::greater<>());
+  std::transform(keys.begin(), keys.begin() + best, to,
                  [](std::uint64_t key) { return static_cast<std::int32_t>(~static_cast<std::uint32_t>(key)); });
-  std::sort(to, to + most);
+  std::sort(to, to + best);
 }
 
 void chosen_attention::attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
@@ -173,6 +271,9 @@ void chosen_attention::attend(const tensor& out, const tensor& qkv, int heads, c
   for (const auto& row : rows_)
     for (int head = 0; head < cache.kv_heads; ++head)
       groups_.push_back({&row, head});
+  const auto partitions_of = [&](const head_group& of) {
+    return ceil_div(static_cast<std::size_t>(chosen.count(of.row->position)), partition_positions);
+  };
   const auto partitions = ceil_div(static_cast<std::size_t>(chosen.most), partition_positions),
              floats = static_cast<std::size_t>(call.group) * call.stride;
   const auto add_part = [&](const head_group& of, float* states, float* part) {
@@ -190,7 +291,7 @@ void chosen_attention::attend(const tensor& out, const tensor& qkv, int heads, c
     pool_.parallel_for(groups_.size(), [&](std::size_t i, int thread) {
       auto& own = scratch_[static_cast<std::size_t>(thread)];
       auto *states = own.states.reserve(floats), *part = own.part.reserve(floats);
-      for (std::size_t p = 0; p < partitions; ++p) {
+      for (std::size_t p = 0; p < partitions_of(groups_[i]); ++p) {
         attend_part(call, groups_[i], static_cast<int>(p), p == 0 ? states : part, own);
         if (p > 0)
           add_part(groups_[i], states, part);
@@ -205,12 +306,13 @@ void chosen_attention::attend(const tensor& out, const tensor& qkv, int heads, c
     const auto count = std::min(at_once, groups_.size() - first);
     auto* slots = slots_.reserve(count * partitions * floats);
     pool_.parallel_for(count * partitions, [&](std::size_t i, int thread) {
-      attend_part(call, groups_[first + i / partitions], static_cast<int>(i % partitions), slots + i * floats,
-                  scratch_[static_cast<std::size_t>(thread)]);
+      if (i % partitions < partitions_of(groups_[first + i / partitions]))
+        attend_part(call, groups_[first + i / partitions], static_cast<int>(i % partitions), slots + i * floats,
+                    scratch_[static_cast<std::size_t>(thread)]);
     });
     pool_.parallel_for(count, [&](std::size_t i, int) {
       auto* states = slots + i * partitions * floats;
-      for (std::size_t p = 1; p < partitions; ++p)
+      for (std::size_t p = 1; p < partitions_of(groups_[first + i]); ++p)
         add_part(groups_[first + i], states, states + p * floats);
       finish(groups_[first + i], states);
     });
@@ -221,7 +323,7 @@ template <class F>
 void chosen_attention::for_tiles(const call& call, const head_group& of, int partition, const F& f) const {
   const auto dim = static_cast<std::size_t>(call.op.cache.head_dim);
   const auto row = static_cast<std::size_t>(of.row->row);
-  const int seen = std::min(partition_tokens, call.chosen->most - partition * partition_tokens);
+  const int seen = std::min(partition_tokens, call.chosen->count(of.row->position) - partition * partition_tokens);
   attention_tile tile;
   tile.blocks = in_order;
   tile.end_block = static_cast<int>(ceil_div(static_cast<std::size_t>(seen), block_positions));
@@ -253,7 +355,7 @@ layer_cache chosen_attention::gather(const call& call, const head_group& of, int
   const char* values = keys + from.value_offset;
   const auto* positions = call.chosen->of(static_cast<std::size_t>(of.row->row)) + partition * partition_tokens;
   const auto count = static_cast<std::size_t>(
-    std::min(partition_tokens, call.chosen->most - partition * partition_tokens));
+    std::min(partition_tokens, call.chosen->count(of.row->position) - partition * partition_tokens));
   // The last block is filled up with numbers that are finite, too: unseen tokens are multiplied by 0.
   for (std::size_t i = 0; i < ceil_div(count, block_positions) * block_positions; ++i) {
     const auto position = static_cast<std::size_t>(positions[std::min(i, count - 1)]);

@@ -47,6 +47,7 @@ private:
     const tensor* out = nullptr;
     const std::int32_t* blocks = nullptr; // of the step
     const position_choice* chosen = nullptr;
+    int grouped = 1; // positions for each key that is scored; if more than 1, the keys are those of `pool_keys`
     int group = 0;
     int tile_queries = 0;
     std::size_t stride = 0;
@@ -56,12 +57,19 @@ private:
     scratch<char> gathered;          // K and V of a partition
     scratch<float> states;
     scratch<float> part;
+    scratch<float> key;
   };
 
   void find_rows(const batch& step, int most);
+  /// Chooses for rows [first, end) of those that choose.
+  void choose_rows(position_choice& to, const call& call, const tensor& weights, int heads, std::size_t first,
+                   std::size_t end);
+  /// Keys of the first `count` groups of a sequence, one after another, f32.
+  layer_cache pool_keys(const layer_cache& from, const std::int32_t* blocks, const sequence_rows& of, int count,
+                        const key_groups& how);
   void score(const call& call, const choosing_row& row, const float* weights, int heads, int partition,
              float* sums) const;
-  void choose_best(std::int32_t* to, int most, const float* scores, int count, std::vector<std::uint64_t>& keys) const;
+  void choose_best(std::int32_t* to, int best, const float* scores, int count, std::vector<std::uint64_t>& keys) const;
   /// Brings the chosen positions of a partition together; returns the cache that has them.
   layer_cache gather(const call& call, const head_group& of, int partition, thread_scratch& own) const;
   /// states = attention of a group's heads over a partition.
@@ -76,6 +84,8 @@ private:
   std::vector<head_group> groups_;
   scratch<float> scores_;
   scratch<float> slots_;
+  scratch<char> pooled_;
+  std::vector<std::int32_t> in_order_; // blocks of `pooled_`
   std::vector<thread_scratch> scratch_;
 };
 

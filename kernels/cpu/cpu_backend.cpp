@@ -14,11 +14,13 @@
 #include "kernels/cpu/packed_matrix.hpp"
 #include "kernels/cpu/packed_rows.hpp"
 #include "kernels/cpu/recurrent.hpp"
+#include "kernels/cpu/spread_convolution.hpp"
 #include "kernels/cpu/tensor_rows.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/formats/bf16.hpp"
 #include "kernels/formats/weight_groups.hpp"
 #include "kernels/gaussian_gates.hpp"
+#include "kernels/gram_ops.hpp"
 #include "kernels/sparse_attention.hpp"
 
 #include <algorithm>
@@ -36,6 +38,7 @@ class cpu_backend : public backend,
                     public gaussian_gates,
                     public block_transfer,
                     public recurrent_ops,
+                    public gram_ops,
                     public sparse_attention {
 public:
   explicit cpu_backend(const cpu_options& options)
@@ -384,6 +387,20 @@ public:
   }
 
   void multiply(const tensor& out, const tensor& a, const tensor& b) override { recurrence_.multiply(out, a, b); }
+
+  void recall_tokens(std::int32_t* to, const std::int32_t* tokens, std::size_t rows, state_cache& states,
+                     int index) override {
+    kernels::recall_tokens(to, tokens, rows, dynamic_cast<cpu_state_cache&>(states), index, pool_);
+  }
+
+  void convolve_spread(const tensor& out, const tensor& in, const convolution& how, state_cache& states,
+                       int index) override {
+    kernels::convolve_spread(out, in, how, dynamic_cast<cpu_state_cache&>(states), index, pool_);
+  }
+
+  void take_agreed(const tensor& out, const tensor& a, const tensor& b, const tensor& value, float scale) override {
+    kernels::take_agreed(out, a, b, value, scale, pool_);
+  }
 
   void copy_states(state_cache& states, std::span<const state_copy> copies) override {
     dynamic_cast<cpu_state_cache&>(states).copy(copies, pool_);

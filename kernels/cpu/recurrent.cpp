@@ -60,7 +60,8 @@ cpu_state_cache::cpu_state_cache(const state_shape& wanted) : state_cache(wanted
 }
 
 float* cpu_state_cache::tail(int slot, int layer) const {
-  return static_cast<float*>(states_.get()) + (std::size_t(slot) * shape.layers + layer) * shape.state();
+  return static_cast<float*>(states_.get()) + std::size_t(slot) * (shape.slot_bytes() / sizeof(float)) +
+    std::size_t(layer) * shape.state();
 }
 
 float* cpu_state_cache::matrix(int slot, int layer, int head) const {
@@ -68,21 +69,37 @@ float* cpu_state_cache::matrix(int slot, int layer, int head) const {
 }
 
 float* cpu_state_cache::inputs_log(int slot, int layer) const {
-  return static_cast<float*>(logs_.get()) + (std::size_t(slot) * shape.layers + layer) * shape.log();
+  return static_cast<float*>(logs_.get()) + std::size_t(slot) * (shape.log_bytes() / sizeof(float)) +
+    std::size_t(layer) * shape.log();
+}
+
+float* cpu_state_cache::spread_tail(int slot, int index) const {
+  return tail(slot, 0) + shape.spread_before(static_cast<std::size_t>(index));
+}
+
+float* cpu_state_cache::spread_log(int slot, int index) const {
+  return inputs_log(slot, 0) + shape.spread_log_before(static_cast<std::size_t>(index));
 }
 
 float* cpu_state_cache::head_log(int slot, int layer, int head) const {
   return inputs_log(slot, layer) + std::size_t(shape.pending) * (shape.channels + head * shape.head_log());
 }
 
+template <class F>
+void cpu_state_cache::for_parts(thread_pool& pool, const F& f) const {
+  const auto layer = shape.state() * sizeof(float), layers = std::size_t(shape.layers), all = shape.slot_bytes();
+  pool.parallel_for(layers + (all > layers * layer ? 1 : 0),
+                    [&](std::size_t i, int) { f(i * layer, i < layers ? layer : all - layers * layer); });
+}
+
 void cpu_state_cache::copy(std::span<const state_copy> copies, thread_pool& pool) {
   if (copies.empty())
     return;
   copied(copies);
-  pool.parallel_for(static_cast<std::size_t>(shape.layers), [&](std::size_t layer, int) {
+  for_parts(pool, [&](std::size_t first, std::size_t bytes) {
     for (const auto& c : copies)
-      std::memmove(tail(c.to, static_cast<int>(layer)), tail(c.from, static_cast<int>(layer)),
-                   shape.state() * sizeof(float));
+      std::memmove(reinterpret_cast<char*>(tail(c.to, 0)) + first,
+                   reinterpret_cast<const char*>(tail(c.from, 0)) + first, bytes);
   });
 }
 
@@ -90,11 +107,10 @@ void cpu_state_cache::copy_out(std::span<const state_export> out, thread_pool& p
   if (out.empty())
     return;
   expect_settled(out);
-  const auto bytes = shape.state() * sizeof(float);
-  pool.parallel_for(out.size() * std::size_t(shape.layers), [&](std::size_t i, int) {
-    const auto& each = out[i / std::size_t(shape.layers)];
-    const auto layer = i % std::size_t(shape.layers);
-    std::memcpy(static_cast<char*>(each.to) + layer * bytes, tail(each.slot, static_cast<int>(layer)), bytes);
+  for_parts(pool, [&](std::size_t first, std::size_t bytes) {
+    for (const auto& each : out)
+      std::memcpy(static_cast<char*>(each.to) + first, reinterpret_cast<const char*>(tail(each.slot, 0)) + first,
+                  bytes);
   });
 }
 
@@ -102,10 +118,10 @@ void cpu_state_cache::copy_in(std::span<const state_import> in, thread_pool& poo
   if (in.empty())
     return;
   imported(in);
-  const auto bytes = shape.state() * sizeof(float);
-  pool.parallel_for(static_cast<std::size_t>(shape.layers), [&](std::size_t layer, int) {
+  for_parts(pool, [&](std::size_t first, std::size_t bytes) {
     for (const auto& each : in) // in order: a slot may come twice
-      std::memcpy(tail(each.slot, static_cast<int>(layer)), static_cast<const char*>(each.from) + layer * bytes, bytes);
+      std::memcpy(reinterpret_cast<char*>(tail(each.slot, 0)) + first, static_cast<const char*>(each.from) + first,
+                  bytes);
   });
 }
 

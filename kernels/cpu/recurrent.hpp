@@ -10,7 +10,8 @@
 
 namespace troupe::kernels {
 
-/// States are [slot][layer][tail | matrices]; what is pending is [running slot][layer][inputs | rows of each head].
+/// States are [slot][layer][tail | matrices], in a slot behind its layers the tails of spread convolutions; what is
+/// pending is [running slot][layer][inputs | rows of each head], with inputs of spread convolutions likewise.
 class cpu_state_cache final : public state_cache {
 public:
   /// Throws std::invalid_argument for a shape that the kernels do not take.
@@ -20,12 +21,18 @@ public:
   float* matrix(int slot, int layer, int head) const;
   float* inputs_log(int slot, int layer) const;
   float* head_log(int slot, int layer, int head) const;
+  float* spread_tail(int slot, int index) const;
+  float* spread_log(int slot, int index) const;
 
   void copy(std::span<const state_copy> copies, thread_pool& pool);
   void copy_out(std::span<const state_export> out, thread_pool& pool) const;
   void copy_in(std::span<const state_import> in, thread_pool& pool);
 
 private:
+  /// Calls f(first, count) for ranges of a slot's bytes, on all threads.
+  template <class F>
+  void for_parts(thread_pool& pool, const F& f) const;
+
   buffer states_, logs_;
 };
 

@@ -1,6 +1,7 @@
 #include "kernels/sharded/sharded_backend.hpp"
 
 #include "kernels/gaussian_gates.hpp"
+#include "kernels/gram_ops.hpp"
 #include "kernels/planned_steps.hpp"
 #include "kernels/recurrent.hpp"
 #include "kernels/sharded/rank_team.hpp"
@@ -18,6 +19,7 @@ class sharded_backend final : public backend,
                               public gaussian_gates,
                               public block_transfer,
                               public recurrent_ops,
+                              public gram_ops,
                               public sparse_attention {
 public:
   sharded_backend(std::vector<std::unique_ptr<backend>> ranks, const rank_leaders& leaders, std::size_t unit)
@@ -290,6 +292,20 @@ public:
 
   void multiply(const tensor& out, const tensor& a, const tensor& b) override { recurrence().multiply(out, a, b); }
 
+  void recall_tokens(std::int32_t* to, const std::int32_t* tokens, std::size_t rows, state_cache& states,
+                     int index) override {
+    grams().recall_tokens(to, tokens, rows, states, index);
+  }
+
+  void convolve_spread(const tensor& out, const tensor& in, const convolution& how, state_cache& states,
+                       int index) override {
+    grams().convolve_spread(out, in, how, states, index);
+  }
+
+  void take_agreed(const tensor& out, const tensor& a, const tensor& b, const tensor& value, float scale) override {
+    grams().take_agreed(out, a, b, value, scale);
+  }
+
   void copy_states(state_cache& states, std::span<const state_copy> copies) override {
     recurrence().copy_states(states, copies);
   }
@@ -303,6 +319,7 @@ public:
   }
 
 private:
+  gram_ops& grams() { return dynamic_cast<gram_ops&>(*ranks_.first().device); }
   recurrent_ops& recurrence() { return dynamic_cast<recurrent_ops&>(*ranks_.first().device); }
 
   /// Where rows [first, end) of an op come from or go to: rows of a tensor in order, or those that a list names.

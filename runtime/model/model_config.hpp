@@ -7,6 +7,7 @@
 #include "runtime/checkpoint/quantised/quantised_storage.hpp"
 #include "runtime/model/expert_router.hpp"
 #include "runtime/model/generation_defaults.hpp"
+#include "runtime/model/gram_config.hpp"
 #include "runtime/model/layer_span.hpp"
 #include "runtime/model/recurrent_config.hpp"
 #include "runtime/model/rope.hpp"
@@ -27,8 +28,8 @@ class document;
 enum class norm_type : std::uint8_t { rms, layer };
 
 /// Where a layer normalises: what attention and MLP read (`before`), what they give (`after`), both, or their sums with
-/// the residual (`sum`), as the first transformers did.
-enum class norm_place : std::uint8_t { before, after, both, sum };
+/// the residual (`sum`), as the first transformers did; or nothing, as streams are normed where they are mixed (`none`).
+enum class norm_place : std::uint8_t { before, after, both, sum, none };
 
 enum class position_type : std::uint8_t { rotary, learned, alibi };
 
@@ -50,10 +51,15 @@ struct latent_config {
 /// A learned indexer (DeepSeek V3.2, https://arxiv.org/abs/2512.02556, section 2.1): small heads with keys of their own
 /// score the context, and attention sees the positions of the highest scores alone.
 struct indexer_config {
-  int heads = 0;                 // of queries, which share a key; 0: there is none
-  int dim = 0;                   // of queries and keys; even
-  int top = 0;                   // positions that a row attends to
+  int heads = 0; // of queries, which share a key; 0: there is none
+  int dim = 0;   // of queries and keys; even
+  int top = 0;   // positions that a row attends to, at most
+  // Of neighbouring positions, which are chosen together by the normed mean of their keys, and beside them a row
+  // attends to those behind the last whole group; heads are normed and have no weights. 1: there are no groups.
+  int group = 1;
   bool pairs = false;            // checkpoints rotate neighbours together
+  bool last = false;             // checkpoints rotate the last dimensions of a head, not the first
+  float norm_eps = 1e-6f;        // of the norms of keys
   bool reads_hidden = false;     // queries are made of what the layer reads, behind a layer norm, not of their latent
   std::vector<bool> shared = {}; // [layers]: takes the choice of the layer before; or empty: none does
 
@@ -87,14 +93,16 @@ struct altup_config {
 /// Hyper-connections (https://arxiv.org/abs/2409.19606): there are several residual streams. What attention or an MLP reads
 /// is mixed of them, and what it gives is added to each by weights that the row's streams make.
 /// Without `rank` (https://arxiv.org/abs/2512.24880) a stream has one weight, and the streams are mixed among each other by
-/// a matrix whose rows and columns sum to 1. With it, each element has a weight of its own, made by a product of that
-/// rank of the normed streams, and streams stay as they are.
+/// a matrix whose rows and columns sum to 1; without `passes`, either, they are not mixed. With it, each element has a
+/// weight of its own, made by a product of that rank of the normed streams, and streams stay as they are.
 struct hyper_config {
-  int streams = 0;   // 0: there is one, the residual
-  int rank = 0;      // 0: none
-  int passes = 0;    // without rank: over rows and columns of that matrix (Sinkhorn)
-  float eps = 1e-6f; // without rank: what is added to weights and sums
+  int streams = 0;     // 0: there is one, the residual
+  int rank = 0;        // 0: none
+  int passes = 0;      // without rank: over rows and columns of that matrix (Sinkhorn); 0: there is none
+  float eps = 1e-6f;   // without rank: of weights and sums; of weights of writing only where streams are not mixed
+  float magnitude = 2; // of the weights of writing
 
+  bool mixes() const { return passes > 0; }
   explicit operator bool() const { return streams > 0; }
   bool operator==(const hyper_config&) const = default;
 };
@@ -171,7 +179,7 @@ struct model_config {
   std::vector<float> gate_cutoffs; // [layers]: deviations above a row's mean from which on gates count; or empty
 
   latent_config latent;      // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
-  indexer_config indexer;    // of latent attention
+  indexer_config indexer;    // of latent attention, or of grouped heads
   float attention_scale = 0; // of q · k; 0: 1 / sqrt(head_dim)
   float attention_cap = 0;   // scores are cap * tanh(score / cap); 0: not
   bool attention_sinks = false;
@@ -191,6 +199,7 @@ struct model_config {
 
   std::vector<layer_parts> parts; // [layers]; or empty: attention and an MLP in each
   recurrent_config recurrent;     // of the layers with a recurrence
+  gram_config grams;              // of layers with tables of n-grams, which are ahead of the rest of a layer
   bool attention_gate = false;    // what a head gives is multiplied by the sigmoid of a gate
   bool softplus_gate = false;     // or by its softplus
 
@@ -209,10 +218,11 @@ struct model_config {
   norm_place norms_of(int layer) const {
     return recurrence_normed_before && parts_of(layer).recurrence ? norm_place::before : norms;
   }
-  /// Whether what a layer's MLP gives is normed.
-  bool norms_mlp(int layer) const {
-    return norms_of(layer) != norm_place::before || (mixture_norm && is_sparse(layer));
+  /// Whether what a layer's attention gives is normed, and what its MLP gives.
+  bool norms_attention(int layer) const {
+    return norms_of(layer) != norm_place::before && norms_of(layer) != norm_place::none;
   }
+  bool norms_mlp(int layer) const { return norms_attention(layer) || (mixture_norm && is_sparse(layer)); }
   bool has_sinks(int layer) const { return attention_sinks || (window_sinks && slides(layer)); }
   /// How layers with a window rotate, or the others.
   const rope_config& rope_of(int layer) const { return local_rope && slides(layer) ? *local_rope : rope; }
@@ -236,7 +246,8 @@ struct model_config {
   }
   /// Whether a layer has an indexer of its own.
   bool indexes(int layer) const {
-    return indexer && (indexer.shared.empty() || !indexer.shared[static_cast<std::size_t>(layer)]);
+    return indexer && parts_of(layer).attention &&
+      (indexer.shared.empty() || !indexer.shared[static_cast<std::size_t>(layer)]);
   }
   /// The layer of the cache that has the keys of a layer's indexer: behind those of K and V.
   int index_layer_of(int layer) const {

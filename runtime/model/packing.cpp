@@ -59,6 +59,10 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
       if (config.recurrent.type == recurrent_type::selective)
         add(all.recurrent_parts(i));
     }
+    if (config.grams.at(i)) {
+      add(all.gram_key(i));
+      add(all.gram_value(i));
+    }
     if (parts.attention) {
       add(all.qkv(i));
       add(all.o(i));
@@ -71,7 +75,8 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
       if (config.indexes(i)) {
         add(all.index_q(i));
         add(all.index_key(i));
-        add(all.index_weights(i));
+        if (config.indexer.group == 1)
+          add(all.index_weights(i));
       }
     }
     if (config.layer_inputs > 0) {

@@ -5,6 +5,7 @@
 #include "kernels/ops.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/checkpoint/packed/packed_layout.hpp"
+#include "runtime/model/gram_layers.hpp"
 #include "runtime/model/precision.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
@@ -51,6 +52,9 @@ public:
   packed_group recurrent_parts(int layer) const { return int8_at_least({recurrent(layer).parts()}); }
   packed_group recurrent_out(int layer) const { return {{recurrent(layer).out()}, asked_.weights}; }
 
+  packed_group gram_key(int layer) const { return int8_at_least({grams(layer).key()}); }
+  packed_group gram_value(int layer) const { return int8_at_least({grams(layer).value()}); }
+
   packed_group latent_q(int layer) const { return {{names_.latent_q(layer)}, asked_.weights}; }
   packed_group latent_key(int layer, int head) const { return int8_at_least({names_.latent_key(layer, head)}); }
   packed_group latent_value(int layer, int head) const { return int8_at_least({names_.latent_value(layer, head)}); }
@@ -77,6 +81,7 @@ public:
 
 private:
   recurrent_tensors recurrent(int layer) const { return {names_.config(), layer}; }
+  gram_tensors grams(int layer) const { return {names_.config(), layer}; }
   packed_group gated(std::vector<wanted_tensor> stacked) const; // gate and up, or up alone
   /// If weights are quantised: what is small, or feeds much.
   packed_group int8_at_least(std::vector<wanted_tensor> stacked) const;

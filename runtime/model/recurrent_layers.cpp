@@ -2,6 +2,8 @@
 
 #include "runtime/support/types.hpp"
 
+#include <utility>
+
 namespace troupe {
 
 recurrent_tensors::recurrent_tensors(const model_config& config, int layer) : config_(config), layer_(layer) {}
@@ -149,6 +151,14 @@ int recurrent_inner(const model_config& config) {
 
 kernels::state_shape state_shape_of(const model_config& config, int running, int snapshots, int pending) {
   const auto& r = config.recurrent;
+  std::vector<kernels::spread_shape> spread; // the tokens before, then the convolution of each layer with n-grams
+  for (int i = config.part().first; i < config.part().end; ++i) {
+    if (!config.grams.at(i))
+      continue;
+    if (spread.empty())
+      spread.push_back({.channels = 1, .taps = config.grams.size});
+    spread.push_back({.channels = config.residual_width(), .taps = config.grams.taps, .spacing = config.grams.size});
+  }
   return {.layers = config.state_layers(),
           .slots = running + snapshots,
           .running = running,
@@ -159,7 +169,8 @@ kernels::state_shape state_shape_of(const model_config& config, int running, int
           .key_dim = r.key_dim,
           .value_dim = r.value_dim,
           .decays = r.type == recurrent_type::channel_delta,
-          .rates = r.type == recurrent_type::selective};
+          .rates = r.type == recurrent_type::selective,
+          .spread = std::move(spread)};
 }
 
 std::vector<float> tap_major(const std::vector<float>& weights, std::size_t channels, std::size_t taps) {

@@ -1,4 +1,5 @@
 // The part of tensor_names that knows which tensors a model needs, and checks whether a checkpoint has them.
+#include "runtime/model/gram_layers.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/model/unused_tensors.hpp"
@@ -31,7 +32,7 @@ std::vector<wanted_tensor> tensor_names::layer_norms(int layer) const {
     if (parts.mlp && !config_.shared_norm)
       result.push_back(post_norm(layer));
   }
-  if (norms != norm_place::before)
+  if (config_.norms_attention(layer))
     result.push_back(attention_norm(layer));
   if (config_.norms_mlp(layer))
     result.push_back(mlp_norm(layer));
@@ -105,7 +106,11 @@ std::vector<wanted_tensor> tensor_names::all() const {
       for (int h = 0; h < config_.heads; ++h)
         add({latent_key(layer, h), latent_value(layer, h)}, false);
     }
-    if (config_.indexes(layer)) {
+    if (config_.grams.at(layer))
+      add(gram_tensors(config_, layer).all(), false);
+    if (config_.indexes(layer) && config_.indexer.group > 1) {
+      add({index_q(layer), index_key(layer), index_norm(layer), index_head_norm(layer)}, false);
+    } else if (config_.indexes(layer)) {
       add({index_q(layer), index_key(layer), index_weights(layer)}, false);
       add({index_norm(layer)}, true);
       if (config_.indexer.reads_hidden)

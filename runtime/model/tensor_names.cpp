@@ -84,8 +84,11 @@ std::vector<wanted_tensor> tensor_names::laurel(int layer) const {
 std::vector<wanted_tensor> tensor_names::hyper(const std::string& stem, bool written) const {
   const auto streams = as_size(config_.hyper.streams), width = streams * hidden_, rank = as_size(config_.hyper.rank);
   if (rank == 0) {
-    const auto weights = written ? (2 + streams) * streams : streams;
-    return {{stem + "fn.weight", {weights, width}}, {stem + "base", {weights}}, {stem + "scale", {written ? 3u : 1u}}};
+    const std::size_t kinds = !written ? 1
+      : config_.hyper.mixes()          ? 3
+                                       : 2, // to read, to write, to mix
+      weights = streams * (kinds < 3 ? kinds : 2 + streams);
+    return {{stem + "fn.weight", {weights, width}}, {stem + "base", {weights}}, {stem + "scale", {kinds}}};
   }
   std::vector<wanted_tensor> result{{stem + "hc_norm.weight", {width}},
                                     {stem + "input_mix_weight_down.weight", {rank, width}},

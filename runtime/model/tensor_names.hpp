@@ -85,15 +85,18 @@ public:
   // Its indexer: queries of the queries' latent; the key and its layer norm; weights of the heads.
   wanted_tensor index_q(int layer) const {
     const auto& indexer = config_.indexer;
-    return {
-      prefix(layer) + "self_attn.indexer.wq_b.weight",
-      {as_size(indexer.heads) * as_size(indexer.dim), indexer.reads_hidden ? hidden_ : as_size(config_.latent.q_rank)}};
+    return {prefix(layer) + "self_attn.indexer.wq_b.weight",
+            {as_size(indexer.heads) * as_size(indexer.dim),
+             indexer.reads_hidden || indexer.group > 1 ? hidden_ : as_size(config_.latent.q_rank)}};
   }
   wanted_tensor index_key(int layer) const {
     return {prefix(layer) + "self_attn.indexer.wk.weight", {as_size(config_.indexer.dim), hidden_}};
   }
   wanted_tensor index_norm(int layer) const {
     return {prefix(layer) + "self_attn.indexer.k_norm.weight", {as_size(config_.indexer.dim)}};
+  }
+  wanted_tensor index_head_norm(int layer) const { // with groups: RMS norm of each head's queries
+    return {prefix(layer) + "self_attn.indexer.q_norm.weight", {as_size(config_.indexer.dim)}};
   }
   wanted_tensor index_weights(int layer) const {
     return {prefix(layer) + "self_attn.indexer.weights_proj.weight", {as_size(config_.indexer.heads), hidden_}};

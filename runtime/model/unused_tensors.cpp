@@ -15,7 +15,7 @@ namespace {
 
 /// Suffixes of tensors that are not needed: rotary frequencies and masks follow from the configuration; scales of
 /// activations and of K and V are for 8-bit products and caches.
-constexpr std::array<std::string_view, 14> needless{".rotary_emb.inv_freq",
+constexpr std::array<std::string_view, 17> needless{".rotary_emb.inv_freq",
                                                     ".attn_rot_embd.weight",
                                                     ".masked_bias",
                                                     ".attn.bias",
@@ -27,7 +27,10 @@ constexpr std::array<std::string_view, 14> needless{".rotary_emb.inv_freq",
                                                     ".v_scale",
                                                     ".kv_scale",
                                                     ".prob_scale",
-                                                    ".act_fn.beta", // read where it is there (weights.cpp)
+                                                    ".act_fn.beta",       // read where it is there (weights.cpp)
+                                                    ".grams.multipliers", // compared (gram_layers)
+                                                    ".grams.rows",
+                                                    ".grams.first_rows",
                                                     ".act_fn.eps"};
 
 /// Prefixes of tensors outside the layers that text depends on, in Hugging Face's checkpoints and in GGUF files.

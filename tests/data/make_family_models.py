@@ -190,6 +190,10 @@ LATER = {
         LATENT, q_lora_rank=10, head_dim=4, num_layers=2, num_hidden_layers=4, ffn_hidden_size=24, moe_topk=3,
         n_routed_experts=5, zero_expert_num=4, expert_ffn_hidden_size=12, routed_scaling_factor=2.0,
         rope_parameters=PLAIN)),
+    "hy-v4": ("hy_v4", dict(
+        LATENT, q_lora_rank=10, num_hidden_layers=3, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=12,
+        swiglu_limit=0.5, index_topk=14, index_head_dim=8, index_n_heads=4, indexer_types=["full", "full", "shared"],
+        hc_mult=3, rope_parameters=PLAIN)),
 }
 
 

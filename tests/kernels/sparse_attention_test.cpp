@@ -5,6 +5,8 @@
 #include "tests/kernels/sharded/sharded_support.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <numeric>
 #include <span>
 
@@ -56,9 +58,9 @@ struct sparse_machine {
   }
 
   position_choice choose(const std::vector<float>& rows, const std::vector<float>& weights, int most,
-                         std::span<const int> chunks) {
+                         std::span<const int> chunks, const key_groups& by = {}) {
     position_choice all;
-    all.reset(sp_tokens, most);
+    all.reset(sp_tokens, most, by);
     int first = 0;
     for (const int count : chunks) {
       write(rows, sp_heads, 1, first, count);
@@ -66,7 +68,7 @@ struct sparse_machine {
       auto q = rows_of(rows, first, count);
       q.cols = sp_heads * sp_dim;
       position_choice some;
-      some.reset(std::size_t(count), most);
+      some.reset(std::size_t(count), most, by);
       sparse().choose_positions(some, q, rows_of(weights, first, count), sp_heads, *cache, 1, {{&who, 1}, table});
       std::ranges::copy(some.positions, all.of(std::size_t(first)));
       first += count;
@@ -268,4 +270,142 @@ TEST_CASE("Blocks with a layer of K alone are copied, and leave and come, with t
                                 {{&last, 1}, m.table});
     CHECK(std::ranges::equal(after.positions, std::span(before.of(sp_tokens - 1), 50)));
   }
+}
+
+namespace {
+
+constexpr int sg_group = 4, sg_best = 72,
+              sg_most = sg_best * sg_group + sg_group - 1; // positions, in whole blocks and not
+
+/// Angles that turn pairs by their position.
+std::vector<float> turning(int dim) {
+  std::vector<float> rope;
+  for (int t = 0; t < sp_tokens; ++t)
+    for (int i = 0; i < dim; ++i) {
+      const double angle = t / std::pow(10.0, 2.0 * (i % (dim / 2)) / dim);
+      rope.push_back(static_cast<float>(i < dim / 2 ? std::cos(angle) : std::sin(angle)));
+    }
+  return rope;
+}
+
+/// The groups that a row sees whole, by their scores in double precision, the best first.
+std::vector<int> groups_by_score(const std::vector<float>& rows, const std::vector<float>& norm,
+                                 const std::vector<float>& rope, int row, std::vector<double>& scores) {
+  const std::size_t columns = (sp_heads + 1) * sp_dim, half = sp_dim / 2;
+  scores.clear();
+  for (int g = 0; g < (row + 1) / sg_group; ++g) {
+    std::vector<double> key(sp_dim), turned(sp_dim);
+    double squares = 0;
+    for (std::size_t d = 0; d < sp_dim; ++d) {
+      for (int i = 0; i < sg_group; ++i)
+        key[d] += rows[std::size_t(g * sg_group + i) * columns + sp_heads * sp_dim + d] / double(sg_group);
+      squares += key[d] * key[d] / sp_dim;
+    }
+    for (std::size_t d = 0; d < sp_dim; ++d)
+      key[d] *= norm[d] / std::sqrt(squares + 1e-6);
+    const auto* angles = &rope[std::size_t(g) * sg_group * sp_dim];
+    for (std::size_t d = 0; d < half; ++d) {
+      turned[d] = key[d] * angles[d] - key[d + half] * angles[d + half];
+      turned[d + half] = key[d + half] * angles[d] + key[d] * angles[d + half];
+    }
+    double sum = 0;
+    for (std::size_t h = 0; h < sp_heads; ++h) {
+      double dot = 0;
+      for (std::size_t d = 0; d < sp_dim; ++d)
+        dot += rows[std::size_t(row) * columns + h * sp_dim + d] * turned[d];
+      sum += std::max(dot, 0.0);
+    }
+    scores.push_back(sum);
+  }
+  std::vector<int> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int a, int b) { return scores[std::size_t(a)] > scores[std::size_t(b)]; });
+  return order;
+}
+
+} // namespace
+
+TEST_CASE("Groups are chosen whole by their pooled keys, beside what follows the last whole one, on every schedule") {
+  generator random(8);
+  const auto rows = random.normal(sp_tokens * (sp_heads + 1) * sp_dim), norm = random.normal(sp_dim),
+             rope = turning(sp_dim);
+  const std::vector<float> ones(sp_tokens * sp_heads, 1.0f);
+  const key_groups by{sg_group, norm.data(), 1e-6f, rope.data()};
+  const std::vector<int> chunk_lists[] = {{sp_tokens}, {290, 1, 1, 1, 1, 163, 243}};
+  for (const isa target : tested_isas())
+    for (const kv_type type : sp_types) {
+      CAPTURE(std::string(to_string(target)));
+      CAPTURE(to_string(type));
+      std::vector<position_choice> results;
+      for (const auto& chunks : chunk_lists)
+        for (auto& device : machines(target)) {
+          sparse_machine m(std::move(device), type);
+          results.push_back(m.choose(rows, ones, sg_most, chunks, by));
+        }
+      const double share = type == kv_type::f32 ? 1e-6 : type == kv_type::fp8 ? 0x1p-4 : 0x1p-7;
+      const double bound = 2 * share * 3 * std::sqrt(double(sp_heads) * sp_dim);
+      double worst = 0;
+      bool equal = true, whole = true;
+      for (int row = sg_most; row < sp_tokens; ++row) {
+        const std::span picked(results.front().of(std::size_t(row)), std::size_t(results.front().count(row)));
+        for (const auto& other : results)
+          equal = equal && std::ranges::equal(picked, std::span(other.of(std::size_t(row)), picked.size()));
+        whole = whole && picked.size() == std::size_t(sg_best * sg_group + (row + 1) % sg_group) &&
+          picked.back() == ((row + 1) % sg_group > 0 ? row : picked.back()) &&
+          std::ranges::adjacent_find(picked, std::greater_equal<>()) == picked.end();
+        std::vector<int> groups;
+        for (int i = 0; i < sg_best; ++i) {
+          groups.push_back(picked[std::size_t(i * sg_group)] / sg_group);
+          for (int k = 0; k < sg_group; ++k)
+            whole = whole && picked[std::size_t(i * sg_group + k)] == groups.back() * sg_group + k;
+        }
+        if (row % 13 != 0)
+          continue;
+        std::vector<double> scores;
+        const auto order = groups_by_score(rows, norm, rope, row, scores);
+        for (std::size_t i = 0; i < order.size(); ++i)
+          if (const bool in = std::ranges::binary_search(groups, order[i]); in != (i < sg_best))
+            worst = std::max(worst, std::abs(scores[std::size_t(order[i])] - scores[std::size_t(order[sg_best - 1])]));
+      }
+      CHECK(equal);
+      CHECK(whole);
+      CHECK(worst < bound);
+    }
+}
+
+TEST_CASE("Rows that choose groups attend to what they have chosen, as many positions as that is") {
+  constexpr std::size_t columns = (sp_query_heads + 2 * sp_kv_heads) * sp_width, width = sp_query_heads * sp_width;
+  constexpr int best = 63, most = best * 4 + 3; // 252 to 255 positions, or with 4 more up to 259
+  generator random(9);
+  const auto qkv = random.normal(sp_tokens * columns);
+  attention_scores scores;
+  scores.scale = 0.3f;
+  for (const isa target : tested_isas())
+    for (const int top : {most, most + 4}) {
+      CAPTURE(std::string(to_string(target)));
+      sparse_machine m(make_backend(target, 3), kv_type::f32);
+      m.write(qkv, sp_query_heads, 0, 0, sp_tokens);
+      for (const int row : {300, 301, 302, 303}) {
+        position_choice some;
+        some.reset(1, top, {.size = 4});
+        const int count = some.count(row);
+        CHECK(count == top - 3 + (row + 1) % 4);
+        for (int i = 0; i < count; ++i)
+          some.positions[std::size_t(i)] = i < count - 3 ? i : row - count + 1 + i;
+        numbers out(dtype::f32, width), dense(dtype::f32, width);
+        const sequence_rows who{0, 1, row, 0};
+        m.sparse().attend_chosen(out.rows(1), sparse_machine::rows_of(qkv, row, 1), sp_query_heads, scores, some,
+                                 *m.cache, 0, {{&who, 1}, m.table});
+        auto context = qkv;
+        for (int i = 0; i < count; ++i)
+          std::copy_n(&qkv[std::size_t(some.positions[std::size_t(i)]) * columns], columns,
+                      &context[std::size_t(i) * columns]);
+        sparse_machine other(make_backend(target), kv_type::f32);
+        other.write(context, sp_query_heads, 0, 0, count);
+        const sequence_rows last{0, 1, count - 1, 0};
+        other.device->shaped_attention(dense.rows(1), sparse_machine::rows_of(qkv, row, 1), sp_query_heads, scores,
+                                       *other.cache, 0, {{&last, 1}, other.table});
+        CHECK(out == dense);
+      }
+    }
 }

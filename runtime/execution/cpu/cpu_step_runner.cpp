@@ -74,6 +74,7 @@ step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before
     tokens_ = before->tokens;
     const auto width = static_cast<std::size_t>(config.residual_width());
     decoder_.receive({const_cast<float*>(before->rows.get()), kernels::dtype::f32, plan.tokens.size(), width, width});
+    decoder_.know(tokens_);
   } else {
     take_tokens(plan);
     decoder_.embed(tokens_, who);

@@ -91,6 +91,8 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
        std::tuple(made_of.altup, made_of.hyper, made_of.gate_cutoffs));
   same("what layers get of each token", std::tuple(config.layer_inputs, config.layer_scales),
        std::tuple(made_of.layer_inputs, made_of.layer_scales));
+  same("which positions attention sees, and what it knows of tokens", std::tuple(config.indexer, config.grams),
+       std::tuple(made_of.indexer, made_of.grams));
   same("which branches are parallel", std::tuple(config.parallel, config.shared_norm),
        std::tuple(made_of.parallel, made_of.shared_norm));
   const auto routed = [](expert_config experts) { // of one group it does not matter how good it is

@@ -22,6 +22,8 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
     mlps_(step_) {
   if (step_.config().recurrent)
     states_.emplace(step_);
+  if (const auto& config = step_.config(); config.grams.any(config.part().first, config.part().end))
+    grams_.emplace(step_);
   if (step_.config().altup)
     streams_.emplace(step_);
   if (step_.config().hyper)
@@ -49,6 +51,8 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
   positions_.begin(who);
   if (states_)
     states_->begin(who);
+  if (grams_)
+    grams_->begin(*states_->current());
   const auto part = config.part();
   if (hook && part.embeds)
     hook(0, residual);
@@ -58,6 +62,8 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
     const auto& layer = step_.layer(i);
     const auto parts = config.parts_of(i);
     step_.walk.enter(as_size(i - part.first));
+    if (layer.grams)
+      grams_->add(i, hyper_ ? hyper_->streams() : residual);
     if (config.experts.early && config.is_sparse(i)) {
       step_.backend.gather_rows(normed, residual);
       mlps_.score_experts(normed, *layer.mixture);

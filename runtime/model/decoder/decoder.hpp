@@ -4,6 +4,7 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/model/decoder/decoder_attention.hpp"
+#include "runtime/model/decoder/decoder_grams.hpp"
 #include "runtime/model/decoder/decoder_hyper.hpp"
 #include "runtime/model/decoder/decoder_inputs.hpp"
 #include "runtime/model/decoder/decoder_mlp.hpp"
@@ -48,7 +49,16 @@ public:
   // A decoder of a span of layers (model_config::span) runs in parts: `embed`, or `receive` with what the span before
   // it gave; `run`; `conclude`, or `residual` for the span behind. `forward` does all of it. Conditions are the same.
 
-  void embed(std::span<const token_id> tokens, const kernels::batch& who) { inputs_.embed(tokens, who); }
+  void embed(std::span<const token_id> tokens, const kernels::batch& who) {
+    inputs_.embed(tokens, who);
+    know(tokens);
+  }
+
+  /// The tokens of the rows that were received, of which layers with tables of n-grams must know.
+  void know(std::span<const token_id> tokens) {
+    if (grams_)
+      grams_->take(tokens);
+  }
 
   /// Copies the residual stream of the layers before: f32 [rows, residual_width], in device memory.
   void receive(const kernels::tensor& rows);
@@ -86,6 +96,7 @@ private:
   decoder_attention attention_;
   decoder_mlps mlps_;
   std::optional<decoder_states> states_;   // if the model has recurrent layers
+  std::optional<decoder_grams> grams_;     // if layers have tables of n-grams
   std::optional<decoder_streams> streams_; // if layers compute one of several
   std::optional<decoder_hyper> hyper_;     // if what they read is mixed of several
 };

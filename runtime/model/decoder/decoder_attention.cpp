@@ -24,6 +24,8 @@ decoder_attention::decoder_attention(decoder_step& step, decoder_positions& posi
   spread_ = step.allocate(step.bytes.spread);
   if (config.qk_norm_plain || config.value_norm)
     ones_ = backend_.upload(std::vector<float>(as_size(config.head_dim), 1.0f));
+  if (config.indexer)
+    indexer_ = std::make_unique<decoder_indexer>(step, positions);
   if (config.attention_gate)
     gate_ = &dynamic_cast<kernels::recurrent_ops&>(backend_);
 }
@@ -78,7 +80,12 @@ void decoder_attention::attend(int i, const tensor& normed, const tensor& attend
   if (config.encoder)
     scores.ahead = window > 0 ? window - 1 : kernels::all_ahead;
   const auto wide = narrow ? buffer_rows(spread_, step_.weights->compute, normed.rows, q) : attended;
-  backend_.shaped_attention(wide, qkv, config.heads_of(i), scores, cache, cached, who);
+  if (indexer_) {
+    indexer_->choose(i, normed, cache, who);
+    indexer_->attend(wide, qkv, scores, cache, cached, who);
+  } else {
+    backend_.shaped_attention(wide, qkv, config.heads_of(i), scores, cache, cached, who);
+  }
   if (const auto value = attended.cols / heads; narrow)
     for (std::size_t h = 0; h < heads; ++h)
       backend_.gather_rows(column_part(attended, h * value, value), column_part(wide, h * dim, value));

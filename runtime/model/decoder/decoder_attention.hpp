@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/ops.hpp"
+#include "runtime/model/decoder/decoder_indexer.hpp"
 #include "runtime/model/decoder/decoder_latents.hpp"
 #include "runtime/model/decoder/decoder_positions.hpp"
 #include "runtime/model/decoder/decoder_step.hpp"
@@ -35,6 +36,7 @@ private:
   kernels::buffer qkv_, spread_, ones_;      // see activation_sizes
   kernels::recurrent_ops* gate_ = nullptr;   // the backend's, if the model's attention has gates
   std::unique_ptr<decoder_latents> latents_; // if the model's attention is latent
+  std::unique_ptr<decoder_indexer> indexer_; // if it is not, but sees chosen positions
 };
 
 } // namespace troupe

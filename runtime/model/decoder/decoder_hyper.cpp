@@ -39,7 +39,9 @@ stream_mix mix_streams(const hyper_config& config, std::span<const float> produc
   if (product.size() == n)
     return mix;
   for (std::size_t i = n; i < 2 * n; ++i)
-    mix.write.push_back(2 * sigmoid_of(at(i, 1)));
+    mix.write.push_back(config.magnitude * sigmoid_of(at(i, 1)) + (config.mixes() ? 0 : config.eps));
+  if (!config.mixes())
+    return mix;
   for (std::size_t j = 0; j < n; ++j) {
     float top = at((2 + j) * n, 2), sum = 0;
     for (std::size_t k = 1; k < n; ++k)
@@ -64,12 +66,11 @@ decoder_hyper::decoder_hyper(decoder_step& step)
     normed_(step.allocate(step.bytes.hyper_normed)),
     mix_(step.allocate(step.bytes.hyper_mix)) {
   const auto& config = step.config();
-  const bool twice = config.hyper.rank == 0;
-  streams_ = step.allocate(step.bytes.hyper_streams / (twice ? 2 : 1));
-  if (!twice)
-    return;
-  next_ = step.allocate(step.bytes.hyper_streams / 2);
-  ones_ = backend_.upload(std::vector<float>(as_size(config.residual_width()), 1.0f));
+  streams_ = step.allocate(step.bytes.hyper_streams / (config.hyper.mixes() ? 2 : 1));
+  if (config.hyper.mixes())
+    next_ = step.allocate(step.bytes.hyper_streams / 2);
+  if (config.hyper.rank == 0)
+    ones_ = backend_.upload(std::vector<float>(as_size(config.residual_width()), 1.0f));
 }
 
 tensor decoder_hyper::streams() const {
@@ -157,11 +158,11 @@ void decoder_hyper::read_ranked(const hyper_weights& w) {
   write_.resize(n * rows);
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t k = 0; k < n; ++k)
-      write_[k * rows + r] = 2 * sigmoid_of(values[r * n + k] * share);
+      write_[k * rows + r] = config.hyper.magnitude * sigmoid_of(values[r * n + k] * share);
 }
 
 void decoder_hyper::write() {
-  if (step_.config().hyper.rank == 0)
+  if (step_.config().hyper.mixes())
     write_mixed();
   for (int k = 0; k < step_.config().hyper.streams; ++k)
     backend_.add_rows(stream(streams(), k), step_.residual(), 1, nullptr, write_.data() + as_size(k) * step_.rows());

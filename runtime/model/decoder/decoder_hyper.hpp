@@ -19,7 +19,8 @@ struct stream_mix {
   std::vector<float> keep;  // [streams, streams]: stream k gets keep[j, k] of stream j
 };
 
-/// `product` is what the streams' matrix gives, [2 streams + streams²], or [streams] of the head, which only reads.
+/// `product` is what the streams' matrix gives, [2 streams + streams²] or, without mixes, [2 streams]; of the head,
+/// which only reads, [streams].
 stream_mix mix_streams(const hyper_config& config, std::span<const float> product, const hyper_weights& w);
 
 class decoder_hyper {

@@ -3,15 +3,14 @@
 #include "runtime/model/decoder/decoder_tensors.hpp"
 #include "runtime/model/rope.hpp"
 
+#include <vector>
+
 namespace troupe {
 
 namespace {
 
 using kernels::dtype;
 using kernels::tensor;
-
-/// The epsilon of the norms of keys, which no configuration changes.
-constexpr float index_eps = 1e-6f;
 
 } // namespace
 
@@ -22,11 +21,13 @@ decoder_indexer::decoder_indexer(decoder_step& step, decoder_positions& position
     positions_(positions),
     rope_(upload_rotation(step.config().rope, step.config().indexer.dim, step.max_context(), step.backend)),
     rows_(step.allocate(step.bytes.index)),
-    weights_(step.allocate(step.bytes.index_weights)),
+    weights_(step.config().indexer.group > 1 ? nullptr : step.allocate(step.bytes.index_weights)),
     input_(step.allocate(step.bytes.index_input)) {
   const auto& config = step.config();
-  if (!config.unrotated.empty())
+  if (!config.unrotated.empty() || config.indexer.group > 1)
     unrotated_.rows = backend_.upload(unrotated_table(config.indexer.dim, step.max_context()));
+  if (config.indexer.group > 1)
+    weights_ = backend_.upload(std::vector<float>(as_size(step.max_rows()) * as_size(config.indexer.heads), 1.0f));
   chosen_.reset(as_size(step.max_rows()), step.config().indexer.top);
 }
 
@@ -46,7 +47,8 @@ void decoder_indexer::read_hidden(int i) {
   const tensor wide{memory, dtype::f32, rows, hidden, hidden};
   const tensor narrow{memory + rows * hidden, step_.weights->compute, rows, hidden, hidden};
   step_.normalise(wide, step_.residual(), step_.layer(i).input_norm);
-  backend_.layer_norm(narrow, wide, float_data(w.query_norm.weight), float_data(w.query_norm.bias), index_eps);
+  backend_.layer_norm(narrow, wide, float_data(w.query_norm.weight), float_data(w.query_norm.bias),
+                      step_.config().indexer.norm_eps);
   read_queries(narrow, step_.layer(i));
 }
 
@@ -59,6 +61,8 @@ void decoder_indexer::choose(int i, const tensor& normed, kernels::kv_cache& cac
   const auto& config = step_.config();
   if (!config.indexes(i))
     return; // the layer before has chosen
+  if (config.indexer.group > 1)
+    return choose_groups(i, normed, cache, who);
   const auto& w = *step_.layer(i).indexer;
   const auto rows = normed.rows, dim = as_size(config.indexer.dim), heads = as_size(config.indexer.heads);
   const auto both = all(rows), key = column_part(both, heads * dim, dim),
@@ -69,7 +73,7 @@ void decoder_indexer::choose(int i, const tensor& normed, kernels::kv_cache& cac
   if (config.head_growth)
     positions_.grow_heads(column_part(both, 0, heads * dim), dim, w.growth.scale, w.growth.bias);
   backend_.linear(key, normed, *w.key);
-  backend_.layer_norm(key, key, float_data(w.key_norm.weight), float_data(w.key_norm.bias), index_eps);
+  backend_.layer_norm(key, key, float_data(w.key_norm.weight), float_data(w.key_norm.bias), config.indexer.norm_eps);
   backend_.linear(weights, normed, *w.head);
   backend_.rope_write_kv(both, config.indexer.heads, {}, (config.is_unrotated(i) ? unrotated_ : rope_).get(), cache,
                          layer, who);
@@ -77,6 +81,24 @@ void decoder_indexer::choose(int i, const tensor& normed, kernels::kv_cache& cac
   chosen_.reset(rows, config.indexer.top);
   sparse_.choose_positions(chosen_, column_part(both, 0, heads * dim), weights, config.indexer.heads, cache, layer,
                            who);
+}
+
+void decoder_indexer::choose_groups(int i, const tensor& normed, kernels::kv_cache& cache, const kernels::batch& who) {
+  const auto& config = step_.config();
+  const auto& w = *step_.layer(i).indexer;
+  const auto rows = normed.rows, dim = as_size(config.indexer.dim), heads = as_size(config.indexer.heads);
+  const auto both = all(rows), queries = column_part(both, 0, heads * dim),
+             weights = buffer_rows(weights_, dtype::f32, rows, heads);
+  const int layer = config.index_layer_of(i);
+  backend_.linear(queries, normed, *w.q);
+  backend_.linear(column_part(both, heads * dim, dim), normed, *w.key);
+  backend_.rope_write_kv(both, config.indexer.heads, {}, unrotated_.get(), cache, layer, who);
+  backend_.copy_tokens(cache, layer, who.common);
+  const auto rope = (config.is_unrotated(i) ? unrotated_ : rope_).get();
+  backend_.rope_write_kv(queries, config.indexer.heads,
+                         {float_data(w.head_norm), float_data(w.head_norm), config.norm_eps}, rope, cache, layer, who);
+  chosen_.reset(rows, config.indexer.top, {config.indexer.group, float_data(w.key_norm.weight), config.norm_eps, rope});
+  sparse_.choose_positions(chosen_, queries, weights, config.indexer.heads, cache, layer, who);
 }
 
 } // namespace troupe

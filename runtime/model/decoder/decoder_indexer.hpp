@@ -1,5 +1,5 @@
-// A learned sparse indexer (DeepSeek-V3.2-Exp, section 2): a small head scores the context, and rows attend the positions
-// with the highest scores. Its keys have layers of their own in the cache.
+// A learned sparse indexer (DeepSeek-V3.2-Exp, section 2): small heads score the context, and rows attend to the positions
+// with the highest scores, or to groups of positions. Its keys have layers of their own in the cache.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -27,6 +27,9 @@ public:
               kernels::kv_cache& cache, int layer, const kernels::batch& who);
 
 private:
+  /// Writes keys as they are, and leaves queries that are normed and rotated.
+  void choose_groups(int i, const kernels::tensor& normed, kernels::kv_cache& cache, const kernels::batch& who);
+
   /// Queries of what the layer reads, normed.
   void read_hidden(int i);
 
@@ -38,7 +41,7 @@ private:
   kernels::sparse_attention& sparse_;
   decoder_positions& positions_;
   rotation rope_, unrotated_;
-  kernels::buffer rows_, weights_, input_; // see activation_sizes
+  kernels::buffer rows_, weights_, input_; // see activation_sizes; weights are ones with groups
   kernels::position_choice chosen_;        // of the last layer with an indexer
 };
 

@@ -42,7 +42,7 @@ void decoder_latents::attend(int i, const tensor& normed, const tensor& attended
   backend_.rope_write_kv(qkv, config.heads, {}, positions_.rotation_of(i), cache, own, who);
   if (keys > 0)
     backend_.copy_tokens(cache, own, who.common);
-  kernels::attention_scores scores{config.attention_scale, 0, 0, nullptr, nullptr};
+  kernels::attention_scores scores{config.attention_scale, 0, 0, nullptr, float_data(layer.sinks)};
   scores.threshold = step_.weights->attention_threshold; // none with an indexer (check_sparsity)
   const auto over = step_.attended(rows, heads * dim);
   if (indexer_) {

@@ -22,7 +22,7 @@ bool needs_family_ops(const model_config& config) {
 }
 
 bool host_takes_part(const model_config& config) {
-  return config.experts.count > 0 || config.growth || config.head_growth ||
+  return config.experts.count > 0 || config.grams || config.growth || config.head_growth ||
     config.positions == position_type::learned || config.token_types > 0 || config.altup || config.hyper;
 }
 
@@ -102,6 +102,8 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     bytes.index = rows * (heads + 1) * dim * sizeof(float);
     bytes.index_weights = rows * heads * sizeof(float);
     bytes.chosen = rows * as_size(config.indexer.top) * sizeof(std::int32_t);
+    if (config.indexer.group > 1 && config.unrotated.empty())
+      bytes.rope += as_size(max_context) * dim * sizeof(float);
   }
   if (config.altup) {
     const auto rank = as_size(config.altup.laurel);
@@ -113,12 +115,19 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
   }
   if (const auto& hyper = config.hyper; hyper) {
     const auto streams = as_size(hyper.streams), width = rows * streams * hidden, rank = as_size(hyper.rank);
-    bytes.hyper_streams = width * sizeof(float) * (rank > 0 ? 1 : 2);
+    bytes.hyper_streams = width * sizeof(float) * (hyper.mixes() ? 2 : 1);
     bytes.hyper_normed = width * (element + (rank > 0 ? 2 * sizeof(float) : 0));
     bytes.hyper_mix = rows *
       (rank > 0 ? rank * (sizeof(float) + element) + streams * sizeof(float) : (2 + streams) * streams * sizeof(float));
     if (rank == 0)
       bytes.hyper_ones = streams * hidden * sizeof(float);
+  }
+  if (const auto& grams = config.grams; grams) {
+    const auto found = rows * as_size(grams.width());
+    bytes.grams_found = 2 * found * sizeof(float);
+    bytes.grams_narrow = found * element;
+    bytes.grams_streams = rows * as_size(config.residual_width()) * sizeof(float);
+    bytes.grams_values = rows * hidden * sizeof(float);
   }
   for (int i = 0; i < config.layers; ++i)
     if (config.cuts_gates(i))

@@ -63,11 +63,18 @@ struct activation_sizes {
     0; // [max_rows, heads * key_dim and inner], f32: channel_delta; parts and inner: selective
   std::size_t recurrent_low = 0; // [max_rows, rank], compute type: channel_delta, selective
 
+  // Tables of n-grams.
+  std::size_t grams_found = 0;   // [max_rows, width], f32, twice
+  std::size_t grams_narrow = 0;  // the same once in the compute type
+  std::size_t grams_streams = 0; // [max_rows, streams * hidden], f32; there are three of these
+  std::size_t grams_values = 0;  // [max_rows, hidden], f32
+
   std::size_t total() const {
-    return rope + shortcut + index_input + residual + normed + qkv + attended + spread + ffn + branch + router +
-      weighed + inputs + ones + latent_down + latent_queries + latents + latent_inputs + index + index_weights +
-      chosen + 2 * streams + routed + laurel + laurel_down + laurel_low + gates + recurrent_in + convolved + recurred +
-      recurrent_rates + recurrent_low + hyper_streams + hyper_normed + hyper_mix + hyper_ones;
+    return grams_found + grams_narrow + 3 * grams_streams + grams_values + rope + shortcut + index_input + residual +
+      normed + qkv + attended + spread + ffn + branch + router + weighed + inputs + ones + latent_down +
+      latent_queries + latents + latent_inputs + index + index_weights + chosen + 2 * streams + routed + laurel +
+      laurel_down + laurel_low + gates + recurrent_in + convolved + recurred + recurrent_rates + recurrent_low +
+      hyper_streams + hyper_normed + hyper_mix + hyper_ones;
   }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);

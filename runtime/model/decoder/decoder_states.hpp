@@ -20,6 +20,9 @@ public:
   /// residual += the recurrence of layer `i`, which reads `normed`.
   void add(int i, const kernels::tensor& normed);
 
+  /// The states of the step that has begun; null if no layer has any.
+  kernels::state_cache* current() const { return states_; }
+
   /// Ends the states that `begin` began, behind the last layer.
   void end();
 

@@ -2,6 +2,7 @@
 
 #include "kernels/planned_steps.hpp"
 #include "runtime/model/decoder/decoder_sizes.hpp"
+#include "runtime/model/gram_layers.hpp"
 #include "runtime/model/packing.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/support/types.hpp"
@@ -65,6 +66,9 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
     estimate.weights += backend.table_bytes(describe(tensors, names.token_types()));
   if (config.layer_inputs > 0)
     estimate.weights += backend.table_bytes(describe(tensors, names.layer_inputs()));
+  for (int i = config.part().first; i < config.part().end; ++i)
+    for (int part = 0; config.grams.at(i) && part < config.grams.parts; ++part)
+      estimate.weights += backend.table_bytes(describe(tensors, gram_tensors(config, i).table(part)));
   estimate.activations = activation_bytes(config, precision.compute, steps.rows, steps.context).total();
   estimate.scratch = backend.scratch_bytes(plan_steps(tensors, config, precision, steps));
   estimate.kv_block = estimate.kv_whole = kv_shape_of(config, precision, 1).block_bytes();

@@ -68,6 +68,10 @@ weight_work common_work(const model_weights& weights) {
         if (m != nullptr)
           work += work_of(*m);
     }
+    if (layer.grams) {
+      work += work_of(*layer.grams->key);
+      work += work_of(*layer.grams->value);
+    }
     for (const auto* m : {layer.input_gate.get(), layer.input_projection.get()})
       if (m != nullptr)
         work += work_of(*m);
@@ -177,9 +181,11 @@ double prefill_operations(const model_config& config, int tokens) {
       const double index = double(config.indexer.heads) * config.indexer.dim;
       multiply_adds += index * seen_by_all(tokens, 0) +
         tokens *
-          (index * (config.indexer.reads_hidden ? config.hidden : config.latent.q_rank) +
+          (index * (config.indexer.reads_hidden || !config.latent ? config.hidden : config.latent.q_rank) +
            hidden * (config.indexer.dim + config.indexer.heads));
     }
+    if (config.grams.at(i))
+      multiply_adds += double(tokens) * config.grams.width() * (config.residual_width() + hidden);
   }
   return 2 * multiply_adds;
 }

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/gaussian_gates.hpp"
+#include "kernels/gram_ops.hpp"
 #include "kernels/sparse_attention.hpp"
 #include "runtime/checkpoint/packed/packed_cache.hpp"
 #include "runtime/checkpoint/packed/weight_pager.hpp"
@@ -9,6 +10,7 @@
 #include "runtime/model/decoder/decoder_sizes.hpp"
 #include "runtime/model/decoder/weight_placement.hpp"
 #include "runtime/model/decoder/weight_reader.hpp"
+#include "runtime/model/gram_layers.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
@@ -95,7 +97,7 @@ private:
       if (parts.mlp && !config.shared_norm)
         layer.post_norm = norm(names_.post_norm(i));
     }
-    if (norms != norm_place::before)
+    if (config.norms_attention(i))
       layer.attention_norm = norm(names_.attention_norm(i));
     if (config.norms_mlp(i))
       layer.mlp_norm = norm(names_.mlp_norm(i));
@@ -115,6 +117,8 @@ private:
     layer.act = activation(i);
     if (parts.recurrence)
       layer.recurrent = load_recurrence(i);
+    if (config.grams.at(i))
+      layer.grams = load_grams(i);
     if (parts.attention)
       load_attention(i, layer);
     if (!parts.mlp)
@@ -158,7 +162,7 @@ private:
     }
     if (tensors.has_gate_up())
       layer->gate_up = matrix(groups_.recurrent_gate(i));
-    layer->convolution = load_convolution(tensors);
+    layer->convolution = load_convolution(tensors.convolution());
     if (config.conv_bias)
       layer->bias = vector(tensors.convolution_bias());
     layer->in_bias = bias(tensors.in(), config.projection_bias);
@@ -174,13 +178,30 @@ private:
     return layer;
   }
 
-  kernels::buffer load_convolution(const recurrent_tensors& tensors) {
+  kernels::buffer load_convolution(const std::vector<wanted_tensor>& stored) {
     std::vector<float> weights;
-    for (const auto& w : tensors.convolution()) {
+    for (const auto& w : stored) {
       append(weights, {w.name, {w.shape[0] * w.shape[1]}});
       report(w);
     }
-    return upload(tap_major(weights, as_size(recurrent_channels(to_.config)), as_size(to_.config.recurrent.taps)));
+    const auto taps = stored.front().shape[1];
+    return upload(tap_major(weights, weights.size() / taps, taps));
+  }
+
+  std::unique_ptr<const gram_weights> load_grams(int i) {
+    const gram_tensors tensors(to_.config, i);
+    check_stored_hashes(tensors_, to_.config.grams, i);
+    auto grams = std::make_unique<gram_weights>();
+    grams->memory.resize(as_size(to_.config.grams.parts));
+    for (int part = 0; part < to_.config.grams.parts; ++part)
+      grams->tables.push_back(table(tensors.table(part), grams->memory[as_size(part)]));
+    grams->key = matrix(groups_.gram_key(i));
+    grams->value = matrix(groups_.gram_value(i));
+    grams->key_norm = vector({tensors.key_norm()});
+    grams->stream_norm = vector({tensors.stream_norm()});
+    grams->value_norm = vector({tensors.value_norm()});
+    grams->convolution = load_convolution({tensors.convolution()});
+    return grams;
   }
 
   kernels::buffer load_decay(const wanted_tensor& w) {
@@ -262,6 +283,11 @@ private:
     auto indexer = std::make_unique<index_weights>();
     indexer->q = matrix(groups_.index_q(i));
     indexer->key = matrix(groups_.index_key(i));
+    if (to_.config.indexer.group > 1) {
+      indexer->key_norm = {vector({names_.index_norm(i)}), nullptr};
+      indexer->head_norm = vector({names_.index_head_norm(i)});
+      return indexer;
+    }
     indexer->key_norm = {vector({names_.index_norm(i)}), vector({tensor_names::bias(names_.index_norm(i))})};
     indexer->head = matrix(groups_.index_weights(i));
     if (const auto norm = names_.index_query_norm(i); to_.config.indexer.reads_hidden)
@@ -391,6 +417,8 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     refuse("gates that few inputs pass");
   if (config.indexer && dynamic_cast<const kernels::sparse_attention*>(&backend) == nullptr)
     refuse("attention over positions that an indexer chooses, which only CPUs compute so far");
+  if (config.grams && dynamic_cast<const kernels::gram_ops*>(&backend) == nullptr)
+    refuse("tables of n-grams, which only CPUs look up so far");
   if (needs_family_ops(config) && !backend.has_family_ops())
     refuse("operations that not every device has");
 }
@@ -408,7 +436,7 @@ std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, con
                   "models of the family `" + config.family + "` cannot be divided ahead of layer " +
                     std::to_string(config.part().first) +
                     ", behind which what experts of the layer before give is added");
-  if (config.indexer && !config.indexes(config.part().first))
+  if (!config.indexer.shared.empty() && config.indexer.shared[as_size(config.part().first)])
     throw failure(errc::unsupported,
                   "models of the family `" + config.family + "` cannot be divided ahead of layer " +
                     std::to_string(config.part().first) + ", which takes the choice of positions of the layer before");

@@ -59,13 +59,14 @@ struct latent_weights {
   std::vector<std::unique_ptr<const kernels::matrix>> key, value; // of each head: [kv_rank, plain], [value, kv_rank]
 };
 
-/// What chooses the positions that latent attention sees.
+/// What chooses the positions that attention sees.
 struct index_weights {
-  std::unique_ptr<const kernels::matrix> q;    // [heads * dim, q_rank]
+  std::unique_ptr<const kernels::matrix> q;    // [heads * dim, q_rank], or of hidden
   std::unique_ptr<const kernels::matrix> key;  // [dim, hidden]
-  norm_weights key_norm;                       // layer norm, [dim]
-  std::unique_ptr<const kernels::matrix> head; // [heads, hidden], the heads' weights
+  norm_weights key_norm;                       // layer norm, [dim]; of groups RMS norm
+  std::unique_ptr<const kernels::matrix> head; // [heads, hidden], the heads' weights; null with groups
   norm_weights query_norm;                     // layer norm of what queries are made of, [hidden]; or null
+  kernels::buffer head_norm;                   // with groups: RMS norm of each head's queries, [dim]
   growth_weights growth;
 };
 
@@ -83,6 +84,14 @@ struct recurrent_weights {
   kernels::buffer dt_norm, b_norm, c_norm; // [rank], [key_dim] twice; or null
 };
 
+/// A table of n-grams (gram_tensors). Convolutions are [taps][streams * hidden].
+struct gram_weights {
+  std::vector<std::unique_ptr<const kernels::matrix>> tables;
+  std::vector<tensor_data> memory; // `tables` may refer to it
+  std::unique_ptr<const kernels::matrix> key, value;
+  kernels::buffer key_norm, stream_norm, value_norm, convolution;
+};
+
 /// Alternating updates, and the product of low rank beside attention.
 struct altup_weights {
   std::unique_ptr<const kernels::matrix> router; // [streams, hidden]
@@ -95,9 +104,9 @@ struct altup_weights {
 
 /// How the streams of hyper-connections are mixed for what reads them.
 struct hyper_weights {
-  std::unique_ptr<const kernels::matrix> mix; // [2 streams + streams², streams * hidden], or [streams, ...] of the
-                                              // head; with a rank: [streams, ...], null of the head
-  std::vector<float> base, scale;             // without a rank, in host memory
+  std::unique_ptr<const kernels::matrix> mix;      // [2 streams (+ streams²), streams * hidden], [streams, ...] of the
+                                                   // head; with a rank: [streams, ...], null of the head
+  std::vector<float> base, scale;                  // without a rank, in host memory
   std::unique_ptr<const kernels::matrix> down, up; // with a rank: [rank, streams * hidden] and the other way
   kernels::buffer norm;                            // of each stream, [streams * hidden]; without a rank ones
 };
@@ -107,6 +116,7 @@ struct layer_weights {
   std::unique_ptr<const kernels::matrix> qkv;                          // [(heads + 2 kv_heads) * head_dim, hidden]
   std::unique_ptr<const kernels::matrix> o;                            // [hidden, heads * head_dim]
   std::unique_ptr<const recurrent_weights> recurrent;                  // or null
+  std::unique_ptr<const gram_weights> grams;                           // or null
   std::unique_ptr<const latent_weights> latent;                        // or null
   std::unique_ptr<const index_weights> indexer;                        // or null
   std::unique_ptr<const altup_weights> altup;                          // or null

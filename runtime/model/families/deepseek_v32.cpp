@@ -15,9 +15,6 @@ namespace troupe::families {
 
 using namespace config_limits;
 
-namespace {
-
-/// `pairs`: how checkpoints of the family rotate the indexer's heads, unless they say so.
 void read_indexer(const reader& config, model_config& model, int default_heads, bool pairs) {
   if (const auto types = config.child("layer_types"))
     for (const auto& type : types->items())
@@ -43,8 +40,6 @@ void read_indexer(const reader& config, model_config& model, int default_heads, 
                     ", which times `index_head_dim` is more than the supported " + std::to_string(max_ffn));
 }
 
-/// Which layers take the choice of the one before: `indexer_types`, else `index_topk_pattern`, else every layer but one
-/// in `index_topk_freq`.
 void read_shared_choices(const reader& config, model_config& model) {
   auto& shared = model.indexer.shared;
   const auto wrong = [&](const char* key) {
@@ -78,8 +73,6 @@ void read_shared_choices(const reader& config, model_config& model) {
   if (std::ranges::find(shared, true) == shared.end())
     shared.clear();
 }
-
-} // namespace
 
 void read_deepseek_v32(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
@@ -233,7 +226,11 @@ void arrange_indexed(const model_config& model, const checkpoint& stored, arrang
   auto rope = model.rope;
   rope.dims = model.latent.rotated;
   rope.interleaved = model.indexer.pairs;
-  const auto order = rotated_order(rope, model.indexer.dim);
+  auto order = rotated_order(rope, model.indexer.dim);
+  if (model.indexer.last) // counted from the first rotated dimension on, around the end
+    for (auto& row : order)
+      row = (row + static_cast<std::uint32_t>(model.indexer.dim - rope.dims)) %
+        static_cast<std::uint32_t>(model.indexer.dim);
   if (order.empty())
     return;
   const auto one = std::make_shared<const std::vector<std::uint32_t>>(order);

@@ -78,7 +78,10 @@ private:
 void arrange_granitemoe(const model_config&, const checkpoint&, arrangement&);
 void arrange_qwen3_moe(const model_config&, const checkpoint&, arrangement&);
 void arrange_mixtral(const model_config&, const checkpoint&, arrangement&);
+void arrange_qwen_hybrid(const model_config&, const checkpoint&, arrangement&);
 void arrange_deepseek(const model_config&, const checkpoint&, arrangement&);
+/// With the heads of an indexer.
+void arrange_indexed(const model_config&, const checkpoint&, arrangement&);
 /// Experts alone.
 void arrange_shared_experts(const model_config&, const checkpoint&, arrangement&);
 /// Refuses more heads or rows than any real model has, which a file can state without holding them.
@@ -95,12 +98,12 @@ void arrange_latent_attention(const model_config&, arrangement&);
   of(cohere2) of(cohere2_moe) of(deepseek_v2) of(deepseek_v3) of(deepseek_v32) of(bailing_hybrid) of(bamba) of(dots1) of(ernie4_5) \
   of(ernie4_5_moe) of(exaone4) of(exaone_moe) of(falcon) of(falcon_h1) of(gemma) of(gemma2) of(gemma3_text) \
   of(gemma3n_text) of(gemma4_text) of(glm) of(glm4) of(glm4_moe) of(glm4_moe_lite) of(glm_moe_dsa) of(gpt2) \
-  of(gpt_bigcode) of(gpt_neox) of(gpt_oss) of(gptj) of(granite) of(granite_swa) of(granitemoe) of(hy_v3) \
+  of(gpt_bigcode) of(gpt_neox) of(gpt_oss) of(gptj) of(granite) of(granite_swa) of(granitemoe) of(hy_v3) of(hy_v4) \
   of(hunyuan_v1_dense) of(hunyuan_v1_moe) of(llama4_text) of(mellum) of(mimo_v2_flash) of(minicpm3) of(minimax_m2) \
   of(ministral3) of(mistral4) of(mistral_large4_text) of(granitemoehybrid) of(internlm3) of(jina_embeddings_v3) of(kimi_linear) of(lfm2) \
   of(lfm2_moe) of(lfm3) of(mamba) of(mamba2) of(falcon_mamba) of(jamba) of(laguna) of(longcat_flash) of(mixtral) of(modernbert) of(mpt) of(muse_glimmer_text) of(nanochat) \
   of(nemotron) of(nemotron_h) of(nomic_bert) of(olmo2) of(olmoe) of(olmo3) of(olmo_hybrid) of(opt) of(phi) of(phi3) of(phimoe) \
-  of(qwen2_moe) of(qwen3_moe) of(qwen3_5_moe_text) of(qwen3_5_text) of(qwen3_next) of(roberta) of(seed_oss) \
+  of(qwen2_moe) of(qwen3_moe) of(qwen3_5_moe_text) of(qwen3_5_text) of(qwen3_next) of(qwen4_exp_text) of(roberta) of(seed_oss) \
   of(smallthinker) of(smollm3) of(solar_open) of(stablelm) of(starcoder2) of(step3p5) of(youtu) of(xlm_roberta)
 // clang-format on
 

@@ -36,4 +36,11 @@ void read_groups(const reader& config, model_config& model, int default_groups, 
 void read_corrected_router(const reader& config, model_config& model, bool renormalise,
                            std::initializer_list<std::string_view> scores = {"sigmoid"});
 
+/// A learned indexer. `pairs`: how checkpoints of the family rotate its heads, unless they say so.
+void read_indexer(const reader& config, model_config& model, int default_heads, bool pairs);
+
+/// Which layers take the choice of the one before: `indexer_types`, else `index_topk_pattern`, else every layer but one
+/// in `index_topk_freq`.
+void read_shared_choices(const reader& config, model_config& model);
+
 } // namespace troupe::families

@@ -20,11 +20,13 @@ void describe_hybrid(model_config& model, const std::string& source) {
   model.qk_norm = model.attention_gate = true;
 }
 
-void read_hybrid(const reader& config, model_config& model, const char* ffn, int default_kv_heads) {
+} // namespace
+
+void read_qwen_hybrid(const reader& config, model_config& model, const hybrid_rules& rules) {
   read_activation(config, model, "hidden_act", "silu", true);
-  read_sizes(config, model, {.ffn = ffn, .default_kv_heads = default_kv_heads, .default_head_dim = 256});
+  read_sizes(config, model, {.ffn = rules.ffn, .default_kv_heads = rules.default_kv_heads, .default_head_dim = 256});
   require(config, "attention_bias", false);
-  read_positions(config, model, {.default_context = 32768, .partial = true, .default_partial = 0.25});
+  read_positions(config, model, {.default_context = 32768, .partial = true, .default_partial = rules.default_partial});
   auto& r = model.recurrent;
   r.type = recurrent_type::delta;
   r.taps = config.integer("linear_conv_kernel_dim", 1, max_taps, 4);
@@ -40,15 +42,20 @@ void read_hybrid(const reader& config, model_config& model, const char* ffn, int
     for (int i = 0; i < model.layers; ++i)
       words->push_back((i + 1) % interval != 0 ? "linear_attention" : "full_attention");
   }
+  for (auto& word : *words)
+    if (rules.indexed && word == "indexed_attention")
+      word = "full_attention";
   set_layer_parts(config, model, "layer_types", *words);
 }
 
-void read_hybrid_experts(const reader& config, model_config& model, int default_count, int default_chosen) {
+void read_qwen_hybrid_experts(const reader& config, model_config& model, int default_count, int default_chosen) {
   read_expert_counts(config, model, {"num_experts", "num_local_experts"}, default_count, default_chosen);
   model.experts.ffn = config.integer("moe_intermediate_size", 1, max_ffn, 512);
   model.experts.shared_ffn = config.integer("shared_expert_intermediate_size", 1, max_ffn, 512);
   model.experts.shared_gate = true;
 }
+
+namespace {
 
 /// `count` rows from `first` on of each of `groups` groups of rows.
 row_order grouped_rows(std::size_t groups, std::size_t group_rows, std::size_t first, std::size_t count) {
@@ -99,17 +106,17 @@ void split_grouped_heads(const model_config& model, tensor_arranger& tensors, in
 } // namespace
 
 void read_qwen3_next(const reader& config, model_config& model) {
-  read_hybrid(config, model, "intermediate_size", 2);
-  read_hybrid_experts(config, model, 512, 10);
+  read_qwen_hybrid(config, model, {.default_kv_heads = 2});
+  read_qwen_hybrid_experts(config, model, 512, 10);
   read_sparse_layers(config, model);
   model.experts.renormalise = config.boolean("norm_topk_prob", true);
 }
 
-void read_qwen3_5(const reader& config, model_config& model) { read_hybrid(config, model, "intermediate_size", 4); }
+void read_qwen3_5(const reader& config, model_config& model) { read_qwen_hybrid(config, model, {}); }
 
 void read_qwen3_5_moe(const reader& config, model_config& model) {
-  read_hybrid(config, model, nullptr, 2);
-  read_hybrid_experts(config, model, 256, 8);
+  read_qwen_hybrid(config, model, {.ffn = nullptr, .default_kv_heads = 2});
+  read_qwen_hybrid_experts(config, model, 256, 8);
   model.ffn = model.experts.ffn;
   require(config, "norm_topk_prob", true);
   model.experts.renormalise = true;

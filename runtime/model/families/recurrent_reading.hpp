@@ -33,6 +33,18 @@ struct mamba_keys {
   std::optional<int> inner = {}; // values of all heads; else `expand` * hidden
 };
 
+struct hybrid_rules {
+  const char* ffn = "intermediate_size"; // null: all layers have experts
+  int default_kv_heads = 4;
+  double default_partial = 0.25; // of heads are rotated
+  bool indexed = false;          // attention may be called "indexed_attention"
+};
+
+/// Gated DeltaNets, and attention with an output gate in other layers, as Qwen 3.5 and its relatives have them.
+void read_qwen_hybrid(const reader& config, model_config& model, const hybrid_rules& rules);
+/// Its experts, beside a gated shared one.
+void read_qwen_hybrid_experts(const reader& config, model_config& model, int default_count, int default_chosen);
+
 /// Mamba 2, normed behind its gate by groups.
 void read_mamba(const reader& config, model_config& model, const mamba_keys& keys = {});
 

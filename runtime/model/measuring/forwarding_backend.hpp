@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/gaussian_gates.hpp"
+#include "kernels/gram_ops.hpp"
 #include "kernels/ops.hpp"
 #include "kernels/recurrent.hpp"
 #include "kernels/sparse_attention.hpp"
@@ -16,6 +17,7 @@ namespace troupe {
 class forwarding_backend : public kernels::backend,
                            public kernels::recurrent_ops,
                            public kernels::gaussian_gates,
+                           public kernels::gram_ops,
                            public kernels::sparse_attention {
 public:
   explicit forwarding_backend(kernels::backend& inner) : inner_(inner) {}
@@ -147,6 +149,18 @@ public:
   void multiply(const kernels::tensor& out, const kernels::tensor& a, const kernels::tensor& b) override {
     recurrence().multiply(out, a, b);
   }
+  void recall_tokens(std::int32_t* to, const std::int32_t* tokens, std::size_t rows, kernels::state_cache& states,
+                     int index) override {
+    grams().recall_tokens(to, tokens, rows, states, index);
+  }
+  void convolve_spread(const kernels::tensor& out, const kernels::tensor& in, const kernels::convolution& how,
+                       kernels::state_cache& states, int index) override {
+    grams().convolve_spread(out, in, how, states, index);
+  }
+  void take_agreed(const kernels::tensor& out, const kernels::tensor& a, const kernels::tensor& b,
+                   const kernels::tensor& value, float scale) override {
+    grams().take_agreed(out, a, b, value, scale);
+  }
   void copy_states(kernels::state_cache& states, std::span<const kernels::state_copy> copies) override {
     recurrence().copy_states(states, copies);
   }
@@ -159,6 +173,7 @@ public:
 
 protected:
   kernels::gaussian_gates& gates() { return dynamic_cast<kernels::gaussian_gates&>(inner_); }
+  kernels::gram_ops& grams() { return dynamic_cast<kernels::gram_ops&>(inner_); }
   kernels::sparse_attention& choices() { return dynamic_cast<kernels::sparse_attention&>(inner_); }
   kernels::recurrent_ops& recurrence() { return dynamic_cast<kernels::recurrent_ops&>(inner_); }
 

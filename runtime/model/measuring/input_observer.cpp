@@ -1,5 +1,6 @@
 #include "runtime/model/measuring/input_observer.hpp"
 
+#include "runtime/model/gram_layers.hpp"
 #include "runtime/model/measuring/forwarding_backend.hpp"
 #include "runtime/model/precision.hpp"
 #include "runtime/model/recurrent_layers.hpp"
@@ -124,6 +125,11 @@ observing_backend::names matrices_of(const model_weights& weights) {
     if (layer.indexer) {
       add(layer.indexer->q, {names.index_q(i)});
       add(layer.indexer->key, {names.index_key(i)});
+    }
+    if (layer.grams) {
+      const gram_tensors grams(weights.config, i);
+      add(layer.grams->key, {grams.key()});
+      add(layer.grams->value, {grams.value()});
     }
     if (layer.recurrent) {
       const recurrent_tensors recurrent(weights.config, i);

@@ -36,7 +36,7 @@ public:
     if (limits.hidden == 0)
       throw failure(errc::unsupported,
                     "`prompt_embeds` is not supported by this model on this device: it needs the CPU, and a model "
-                    "without learned positions",
+                    "without learned positions or tables of n-grams",
                     field);
     const auto& given = *rows_;
     if (given.width != limits.hidden)

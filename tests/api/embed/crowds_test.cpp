@@ -503,8 +503,8 @@ TEST_CASE("crowds whose attention sees chosen positions have the same bits with 
 TEST_CASE("crowds of models with recurrent layers give every request the same bits as alone") {
   crowd_vocabulary = 640;
   std::uint64_t swapped_in = 0;
-  for (const std::string model :
-       {"families/qwen3-5", "families/lfm2", "families/lfm3", "families/granite-hybrid", "families/nemotron-h"})
+  for (const std::string model : {"families/qwen3-5", "families/qwen4-exp", "families/lfm2", "families/lfm3",
+                                  "families/granite-hybrid", "families/nemotron-h"})
     for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "int8"}}) {
       CAPTURE(model);
       CAPTURE(types.quantize);
@@ -538,7 +538,7 @@ TEST_CASE("crowds of models with recurrent layers have the same bits with roles 
   for (const bool disk : {false, true}) {
     CAPTURE(disk);
     const test::temp_folder folder;
-    const auto alone = without_guesses(test_data() + (disk ? "/families/qwen3-5" : "/families/lfm2"),
+    const auto alone = without_guesses(test_data() + (disk ? "/families/qwen4-exp" : "/families/lfm2"),
                                        {"bf16", "int8", "int8"}, devices().back());
     auto crowded = alone;
     if (disk) {
@@ -615,7 +615,7 @@ TEST_CASE("crowds whose guesses branch give every request the same bits as alone
   SUBCASE("with K and V in fp8, in two stages") { in = {in.model, "bf16", "fp8", 1, 2}; }
   SUBCASE("of a model that chooses positions") { in = {family("deepseek-v32"), "bf16", "int8"}; }
   SUBCASE("of a model with short convolutions") { in.model = family("lfm2"); }
-  SUBCASE("of a model with delta rules, on two ranks") { in = {family("qwen3-5"), "bf16", "auto", 2, 1}; }
+  SUBCASE("of a model with delta rules and n-grams, on two ranks") { in = {family("qwen4-exp"), "bf16", "auto", 2, 1}; }
   SUBCASE("of a model with Mamba layers, in two stages") { in = {family("granite-hybrid"), "f32", "auto", 1, 2}; }
   SUBCASE("with an amateur") { in = {golden("qwen3"), "bf16", "auto", 1, 1, golden("qwen2")}; }
   const bool small = !in.model.starts_with(golden(""));

@@ -39,6 +39,7 @@ constexpr form_case form_cases[] = {
   {"families/muse-glimmer", "troupe"},
   {"families/nanochat", "troupe"},
   {"families/olmoe", "troupe"}, // which clips, as llama.cpp does not
+  {"families/qwen4-exp", "troupe"},
   {"families/youtu", "troupe"},
   {"families/opt", "troupe"},
   {"families/smollm3", "troupe"},
@@ -69,6 +70,7 @@ constexpr form_case form_cases[] = {
   {"tiny_families/internlm3", "troupe"},
   {"tiny_families/laguna", "troupe"},
   {"tiny_families/longcat-flash", "troupe"},
+  {"tiny_families/hy-v4", "troupe"},
   {"tiny_families/mpt", "troupe"},
   {"tiny_families/phimoe", "troupe"},
   {"tiny_families/solar-open", "troupe"},

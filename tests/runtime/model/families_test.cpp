@@ -27,7 +27,7 @@ const std::vector<std::string> tiny_family_models{
   "ministral3", "mistral4", "seed-oss", "smallthinker", "smallthinker-softmax",
   // Of late 2026, and older ones that were left out.
   "gpt-bigcode", "gpt-bigcode-heads", "gptj", "granite-swa", "internlm3", "mpt", "olmoe", "phimoe", "solar-open",
-  "axk1", "laguna", "laguna-elements", "longcat-flash",
+  "axk1", "hy-v4", "laguna", "laguna-elements", "longcat-flash",
   // The texts of multimodal models.
   "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
@@ -195,7 +195,7 @@ TEST_CASE("Families: memory estimates are what loading takes, also of experts an
        {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3",
         "families/gemma4", "families/llama4", "families/nanochat", "families/deepseek-v32", "families/mimo-v2-flash",
         "families/step3p7", "tiny_families/apertus", "tiny_encoders/bert", "tiny_encoders/modernbert",
-        "tiny_families/gemma3n", "tiny_families/longcat-flash", "families/mistral-large4"})
+        "tiny_families/gemma3n", "tiny_families/longcat-flash", "tiny_families/hy-v4", "families/mistral-large4"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);
@@ -213,7 +213,7 @@ TEST_CASE("Families: logits do not depend on the schedule") {
       check_schedules("families/" + model, targets().back(), compute, random);
   for (const precision as :
        {precision(dtype::f32), precision(dtype::bf16), precision{dtype::bf16, kernels::quantization::int8}})
-    for (const std::string model : {"gemma3n", "laguna", "longcat-flash", "smallthinker"})
+    for (const std::string model : {"gemma3n", "hy-v4", "laguna", "longcat-flash", "smallthinker"})
       check_schedules("tiny_families/" + model, targets().back(), as, random);
 }
 
