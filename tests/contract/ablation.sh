@@ -44,7 +44,7 @@ build_variant() {
         sed -i "s|\"[^\"]*/$file\"|\"$copy/$file\"|" "$from"
       done
     fi
-    object=$from.o
+    object=$work/$2.$(basename "$from" | sed "s/^$2[.]//").o
     [[ $objects == *" $object"* ]] && continue # another source of the same batch
     objects+=" $object"
     (cd "$build" && eval "$(sed -E "s| -I| -I$copy -I|; s| -o [^ ]+ | -o $object |; s| -MF [^ ]+ | -MF $object.d |; s| -c [^ ]+\$| -w -c $from|" <<<"$compile")") || return 1
