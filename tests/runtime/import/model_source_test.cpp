@@ -1,4 +1,5 @@
 // Common mistakes in naming a model, and models in the hub's cache.
+#include "tests/runtime/checkpoint/memory_checkpoint.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "runtime/checkpoint/safetensors.hpp"
@@ -177,6 +178,18 @@ TEST_CASE("A synthetic model with ReLU has as many zeros as its name says") {
           "synthetic:llama-1b+" + std::string(wrong) +
             ": after + comes the number of KV heads, as kv2; it must divide the 32 heads");
   CHECK(open_error("synthetic:llama-135m:50").starts_with("synthetic:llama-135m:50: no such shape, there are "));
+}
+
+TEST_CASE("A synthetic model in fp8 has scales of 128 inputs, and weights as spread as in bf16") {
+  const std::string name = "model.layers.0.mlp.down_proj.weight";
+  double squares[2] = {};
+  for (const bool narrow : {false, true}) {
+    const auto source = open_model(narrow ? "synthetic:llama-135m@fp8" : "synthetic:llama-135m");
+    CHECK(source.tensors->find(name)->type == (narrow ? tensor_type::fp8_128 : tensor_type::bf16));
+    for (const float weight : presented_weights(*source.tensors, name))
+      squares[narrow] += double(weight) * weight;
+  }
+  CHECK(squares[1] == doctest::Approx(squares[0]).epsilon(0.02));
 }
 
 TEST_CASE(
