@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 namespace troupe::kernels {
@@ -31,18 +32,43 @@ void copy_strided(char* to, const char* from, std::size_t count, std::size_t str
     into[i] = of[i];
 }
 
-/// Copies K and V of one token, from `from_slot` of a block to `to_slot` of another.
+/// Makes V of a token in a block of its K there.
+void copy_key_to_value(kv_type type, std::size_t dim, char* keys, char* values, std::size_t slot) {
+  constexpr std::size_t tokens = block_tokens;
+  if (type == kv_type::bf16) {
+    const auto* from = reinterpret_cast<const std::uint16_t*>(keys);
+    auto* to = reinterpret_cast<std::uint16_t*>(values) + slot / 2 * 2 * dim + slot % 2;
+    for (std::size_t d = 0; d < dim; ++d)
+      to[2 * d] = from[(d / 2 * tokens + slot) * 2 + d % 2];
+    return;
+  }
+  if (type == kv_type::f32) {
+    for (std::size_t d = 0; d < dim; ++d)
+      reinterpret_cast<float*>(values)[slot * dim + d] = reinterpret_cast<const float*>(keys)[d * tokens + slot];
+    return;
+  }
+  auto* scales = reinterpret_cast<float*>(keys);
+  scales[tokens + slot] = scales[slot];
+  for (std::size_t d = 0; d < dim; ++d)
+    values[slot * dim + d] = keys[2 * tokens * sizeof(float) + d * tokens + slot];
+}
+
+/// Copies K and V of one token, from `from_slot` of a block to `to_slot` of another. Without `from_values`, K is V, too.
 void copy_token(kv_type type, std::size_t dim, char* to_keys, char* to_values, std::size_t to_slot,
                 const char* from_keys, const char* from_values, std::size_t from_slot) {
   constexpr std::size_t tokens = block_tokens, pair = 2;
   if (type == kv_type::bf16) {
     copy_strided<std::uint32_t>(to_keys + to_slot * 4, from_keys + from_slot * 4, dim / 2, tokens);
     const auto at = [&](std::size_t slot) { return (slot / pair * pair * dim + slot % pair) * 2; };
+    if (from_values == nullptr)
+      return copy_key_to_value(type, dim, to_keys, to_values, to_slot);
     copy_strided<std::uint16_t>(to_values + at(to_slot), from_values + at(from_slot), dim, pair);
     return;
   }
   if (type == kv_type::f32) {
     copy_strided<float>(to_keys + to_slot * 4, from_keys + from_slot * 4, dim, tokens);
+    if (from_values == nullptr)
+      return copy_key_to_value(type, dim, to_keys, to_values, to_slot);
     std::memcpy(to_values + to_slot * dim * 4, from_values + from_slot * dim * 4, dim * 4);
     return;
   }
@@ -50,6 +76,8 @@ void copy_token(kv_type type, std::size_t dim, char* to_keys, char* to_values, s
   for (const std::size_t first : {std::size_t(0), tokens}) // of K, of V
     std::memcpy(to_keys + (first + to_slot) * 4, from_keys + (first + from_slot) * 4, 4);
   copy_strided<std::int8_t>(to_keys + scales + to_slot, from_keys + scales + from_slot, dim, tokens);
+  if (from_values == nullptr)
+    return copy_key_to_value(type, dim, to_keys, to_values, to_slot);
   std::memcpy(to_values + to_slot * dim, from_values + from_slot * dim, dim);
 }
 
@@ -116,25 +144,27 @@ void rows_before_choice(const batch& step, int most, std::vector<sequence_rows>&
 chosen_attention::chosen_attention(const target& kernels, thread_pool& pool)
   : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.size())) {}
 
-void chosen_attention::find_rows(const batch& step, int most) {
+void chosen_attention::find_rows(const batch& step, int first_position) {
   rows_.clear();
   for (const auto& s : step.sequences)
-    for (std::int32_t r = std::max(0, most - s.first_position); r < s.rows; ++r)
+    for (std::int32_t r = std::max(0, first_position - s.first_position); r < s.rows; ++r)
       rows_.push_back({&s, s.first_row + r, s.first_position + r});
 }
 
 void chosen_attention::choose(position_choice& to, const tensor& queries, const tensor& weights, int heads,
-                              const layer_cache& keys, const batch& step) {
+                              const layer_cache& keys, const batch& step, int rate) {
   expect(queries.type == dtype::f32 && weights.type == dtype::f32 && keys.kv_heads == 1 &&
            weights.cols == static_cast<std::size_t>(heads) &&
            queries.cols == static_cast<std::size_t>(heads) * static_cast<std::size_t>(keys.head_dim),
          "choose_positions: queries and weights must be f32, of heads that share one key");
-  find_rows(step, to.most);
+  const auto first_choosing = (std::int64_t{to.most} + 1) * rate - 1;
+  find_rows(step, static_cast<int>(std::min<std::int64_t>(first_choosing, std::numeric_limits<int>::max())));
   call call;
   call.op.cache = keys;
   call.op.scale = 0x1.62e43p-1f; // ln 2: kernels multiply queries by its inverse, and equal products stay equal
   call.q = &queries;
   call.blocks = step.block_tables.data();
+  call.rate = rate;
   call.tile_queries = keys.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
   if (to.groups.size == 1)
     return choose_rows(to, call, weights, heads, 0, rows_.size());
@@ -208,7 +238,8 @@ void chosen_attention::choose_rows(position_choice& to, const call& call, const 
     pool_.parallel_for(end - first, [&](std::size_t i, int thread) {
       const auto& row = rows_[first + i];
       auto* chosen = to.of(static_cast<std::size_t>(row.row));
-      choose_best(chosen, best, scores + i * width, seen_by(row), scratch_[static_cast<std::size_t>(thread)].keys);
+      choose_best(chosen, best, scores + i * width, seen_by(row), call.rate,
+                  scratch_[static_cast<std::size_t>(thread)].keys);
       if (call.grouped == 1)
         return;
       for (int g = best - 1; g >= 0; --g) // from the last on, as positions take the places of groups
@@ -236,10 +267,10 @@ void chosen_attention::score(const call& call, const choosing_row& row, const fl
   }
 }
 
-void chosen_attention::choose_best(std::int32_t* to, int best, const float* scores, int count,
+void chosen_attention::choose_best(std::int32_t* to, int best, const float* scores, int count, int rate,
                                    std::vector<std::uint64_t>& keys) const {
   keys.clear();
-  for (int i = 0; i < count; ++i)
+  for (int i = rate - 1; i < count; i += rate)
     keys.push_back(key_of(scores[i], static_cast<std::uint32_t>(i)));
   std::nth_element(keys.begin(), keys.begin() + best, keys.end(), std::greater<>());
   std::transform(keys.begin(), keys.begin() + best, to,
@@ -247,15 +278,15 @@ void chosen_attention::choose_best(std::int32_t* to, int best, const float* scor
   std::sort(to, to + best);
 }
 
-void chosen_attention::attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
-                              const position_choice& chosen, const layer_cache& cache, const batch& step) {
+chosen_attention::call chosen_attention::call_of(const tensor& out, const tensor& qkv, int heads,
+                                                 const attention_scores& scores, const layer_cache& cache,
+                                                 const batch& step) const {
   expect(heads % cache.kv_heads == 0, "attention: heads must be a multiple of the KV heads");
   expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
   expect(scores.window == 0 && scores.chunk == 0 && scores.ahead == 0 && scores.slopes == nullptr,
-         "attend_chosen: scores without windows, chunks and slopes");
-  find_rows(step, chosen.most);
+         "attention over chosen positions: scores without windows, chunks and slopes");
   call call;
-  call.op.cache = cache;
+  call.op.cache = call.others = cache;
   call.op.scale = scores.scale;
   call.op.soft_cap = scores.soft_cap;
   call.op.sinks = scores.sinks;
@@ -263,19 +294,55 @@ void chosen_attention::attend(const tensor& out, const tensor& qkv, int heads, c
   call.q = &qkv;
   call.out = &out;
   call.blocks = step.block_tables.data();
-  call.chosen = &chosen;
   call.group = heads / cache.kv_heads;
   call.tile_queries = cache.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
   call.stride = state_stride(cache.head_dim);
+  return call;
+}
+
+void chosen_attention::attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                              const position_choice& chosen, const layer_cache& cache, const batch& step) {
+  const auto call = call_of(out, qkv, heads, scores, cache, step);
+  find_rows(step, chosen.most);
   groups_.clear();
   for (const auto& row : rows_)
     for (int head = 0; head < cache.kv_heads; ++head)
-      groups_.push_back({&row, head});
-  const auto partitions_of = [&](const head_group& of) {
-    return ceil_div(static_cast<std::size_t>(chosen.count(of.row->position)), partition_positions);
-  };
-  const auto partitions = ceil_div(static_cast<std::size_t>(chosen.most), partition_positions),
+      groups_.push_back({&row, head, 0, 0, chosen.of(static_cast<std::size_t>(row.row)), chosen.count(row.position)});
+  attend(call);
+}
+
+void chosen_attention::attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,
+                                      const entry_view& seen, const layer_cache& tokens, const layer_cache* entries,
+                                      const batch& step) {
+  expect(tokens.kv_heads == 1 && tokens.value_bytes == 0 && (!entries || entries->key_bytes == tokens.key_bytes),
+         "attend_entries: layers of K alone, of one head");
+  auto call = call_of(out, q, heads, scores, tokens, step);
+  if (entries)
+    call.others = *entries;
+  call.rate = seen.rate;
+  find_rows(step, 0);
+  groups_.clear();
+  for (const auto& row : rows_) {
+    const int first = std::max(0, row.position + 1 - seen.window), ended = entries ? (row.position + 1) / seen.rate : 0;
+    head_group group{&row, 0, first, row.position + 1 - first, nullptr, ended};
+    if (seen.chosen && ended > seen.chosen->most) {
+      group.chosen = seen.chosen->of(static_cast<std::size_t>(row.row));
+      group.others = seen.chosen->most;
+    }
+    groups_.push_back(group);
+  }
+  attend(call);
+}
+
+void chosen_attention::attend(const call& call) {
+  int most = 1;
+  for (const auto& group : groups_)
+    most = std::max(most, group.count());
+  const auto slots = ceil_div(static_cast<std::size_t>(most), partition_positions),
              floats = static_cast<std::size_t>(call.group) * call.stride;
+  const auto partitions_of = [](const head_group& of) {
+    return ceil_div(static_cast<std::size_t>(of.count()), partition_positions);
+  };
   const auto add_part = [&](const head_group& of, float* states, float* part) {
     for_tiles(call, of, 0, [&](const attention_tile& tile, std::size_t query) {
       const auto at = query * call.stride;
@@ -301,17 +368,17 @@ void chosen_attention::attend(const tensor& out, const tensor& qkv, int heads, c
     return;
   }
   // Too few for all threads: partitions are computed at once, as many as there is memory for.
-  const auto at_once = std::max<std::size_t>(1, slot_memory / (partitions * floats * sizeof(float)));
+  const auto at_once = std::max<std::size_t>(1, slot_memory / (slots * floats * sizeof(float)));
   for (std::size_t first = 0; first < groups_.size(); first += at_once) {
     const auto count = std::min(at_once, groups_.size() - first);
-    auto* slots = slots_.reserve(count * partitions * floats);
-    pool_.parallel_for(count * partitions, [&](std::size_t i, int thread) {
-      if (i % partitions < partitions_of(groups_[first + i / partitions]))
-        attend_part(call, groups_[first + i / partitions], static_cast<int>(i % partitions), slots + i * floats,
+    auto* memory = slots_.reserve(count * slots * floats);
+    pool_.parallel_for(count * slots, [&](std::size_t i, int thread) {
+      if (const auto& group = groups_[first + i / slots]; i % slots < partitions_of(group))
+        attend_part(call, group, static_cast<int>(i % slots), memory + i * floats,
                     scratch_[static_cast<std::size_t>(thread)]);
     });
     pool_.parallel_for(count, [&](std::size_t i, int) {
-      auto* states = slots + i * partitions * floats;
+      auto* states = memory + i * slots * floats;
       for (std::size_t p = 1; p < partitions_of(groups_[first + i]); ++p)
         add_part(groups_[first + i], states, states + p * floats);
       finish(groups_[first + i], states);
@@ -323,7 +390,7 @@ template <class F>
 void chosen_attention::for_tiles(const call& call, const head_group& of, int partition, const F& f) const {
   const auto dim = static_cast<std::size_t>(call.op.cache.head_dim);
   const auto row = static_cast<std::size_t>(of.row->row);
-  const int seen = std::min(partition_tokens, call.chosen->count(of.row->position) - partition * partition_tokens);
+  const int seen = std::min(partition_tokens, of.count() - partition * partition_tokens);
   attention_tile tile;
   tile.blocks = in_order;
   tile.end_block = static_cast<int>(ceil_div(static_cast<std::size_t>(seen), block_positions));
@@ -346,24 +413,32 @@ void chosen_attention::for_tiles(const call& call, const head_group& of, int par
 layer_cache chosen_attention::gather(const call& call, const head_group& of, int partition, thread_scratch& own) const {
   const auto& from = call.op.cache;
   constexpr std::size_t blocks = partition_tokens / block_tokens;
+  const auto dim = static_cast<std::size_t>(from.head_dim);
+  const std::size_t value_bytes = block_positions *
+    (kv_bytes(from.type, from.head_dim) - key_bytes(from.type, from.head_dim));
   auto to = from;
-  to.data = own.gathered.reserve(blocks * (from.key_bytes + from.value_bytes) + cache_slack);
+  to.value_bytes = value_bytes;
+  to.data = own.gathered.reserve(blocks * (from.key_bytes + value_bytes) + cache_slack);
   to.kv_heads = 1;
   to.value_offset = blocks * from.key_bytes;
-  to.head_bytes = blocks * (from.key_bytes + from.value_bytes);
-  const char* keys = from.data + static_cast<std::size_t>(of.kv_head) * from.head_bytes;
-  const char* values = keys + from.value_offset;
-  const auto* positions = call.chosen->of(static_cast<std::size_t>(of.row->row)) + partition * partition_tokens;
-  const auto count = static_cast<std::size_t>(
-    std::min(partition_tokens, call.chosen->count(of.row->position) - partition * partition_tokens));
+  to.head_bytes = blocks * (from.key_bytes + value_bytes);
+  const auto* table = call.blocks + of.row->sequence->first_block;
+  const int first = partition * partition_tokens;
+  const auto count = static_cast<std::size_t>(std::min(partition_tokens, of.count() - first));
   // The last block is filled up with numbers that are finite, too: unseen tokens are multiplied by 0.
   for (std::size_t i = 0; i < ceil_div(count, block_positions) * block_positions; ++i) {
-    const auto position = static_cast<std::size_t>(positions[std::min(i, count - 1)]);
-    const auto block = static_cast<std::size_t>(
-      call.blocks[static_cast<std::size_t>(of.row->sequence->first_block) + position / block_tokens]);
-    copy_token(from.type, static_cast<std::size_t>(from.head_dim), to.data + i / block_tokens * from.key_bytes,
-               to.data + to.value_offset + i / block_tokens * from.value_bytes, i % block_tokens,
-               keys + block * from.key_bytes, values + block * from.value_bytes, position % block_tokens);
+    const int at = first + static_cast<int>(std::min(i, count - 1)), other = at - of.tokens;
+    const auto& layer = other < 0 ? from : call.others;
+    const auto position = static_cast<std::size_t>(other < 0     ? of.first_token + at
+                                                     : of.chosen ? of.chosen[other]
+                                                                 : (other + 1) * call.rate - 1);
+    const auto block = static_cast<std::size_t>(table[position / block_positions]);
+    const char* keys = layer.data + static_cast<std::size_t>(of.kv_head) * layer.head_bytes;
+    copy_token(from.type, dim, to.data + i / block_positions * from.key_bytes,
+               to.data + to.value_offset + i / block_positions * value_bytes, i % block_positions,
+               keys + block * layer.key_bytes,
+               layer.value_bytes > 0 ? keys + layer.value_offset + block * layer.value_bytes : nullptr,
+               position % block_positions);
   }
   return to;
 }

@@ -1,8 +1,9 @@
 // Attention over chosen positions on the CPU: scores of an indexer, the choice, and attention over K and V that are
 // brought together, partition by partition, in blocks of a thread's own. Beside cpu_attention, which computes the rows
-// that see too few positions to choose.
+// that see too few positions to choose. Attention over compressed keys is computed in the same way.
 #pragma once
 
+#include "kernels/compressed_attention.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/target.hpp"
 #include "kernels/cpu/thread_pool.hpp"
@@ -18,13 +19,17 @@ class chosen_attention {
 public:
   chosen_attention(const target& kernels, thread_pool& pool);
 
-  /// See sparse_attention.
+  /// See sparse_attention. With a `rate`, every so many positions have a key: see compressed_attention.
   void choose(position_choice& to, const tensor& queries, const tensor& weights, int heads, const layer_cache& keys,
-              const batch& step);
+              const batch& step, int rate = 1);
 
   /// The rows that choose; the others are not touched.
   void attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
               const position_choice& chosen, const layer_cache& cache, const batch& step);
+
+  /// See compressed_attention: all rows. `entries`: null if there are none.
+  void attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,
+                      const entry_view& seen, const layer_cache& tokens, const layer_cache* entries, const batch& step);
 
 private:
   struct choosing_row {
@@ -36,18 +41,25 @@ private:
     std::size_t row; // of the rows at hand
     int partition;
   };
-  /// The heads that share a KV head, of one row.
+  /// The heads that share a KV head, of one row, and what they see: tokens from a first one on, then positions that are
+  /// chosen, or every `rate`-th.
   struct head_group {
     const choosing_row* row;
     int kv_head;
+    int first_token = 0, tokens = 0;
+    const std::int32_t* chosen = nullptr;
+    int others = 0;
+
+    int count() const { return tokens + others; }
   };
   struct call {
     attention_op op;
     const tensor* q = nullptr;
     const tensor* out = nullptr;
     const std::int32_t* blocks = nullptr; // of the step
-    const position_choice* chosen = nullptr;
+    layer_cache others;                   // in which chosen positions are
     int grouped = 1; // positions for each key that is scored; if more than 1, the keys are those of `pool_keys`
+    int rate = 1;    // of positions that have keys, and of those that are seen, if they are not listed
     int group = 0;
     int tile_queries = 0;
     std::size_t stride = 0;
@@ -60,16 +72,21 @@ private:
     scratch<float> key;
   };
 
-  void find_rows(const batch& step, int most);
+  void find_rows(const batch& step, int first_position);
+  call call_of(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+               const layer_cache& cache, const batch& step) const;
   /// Chooses for rows [first, end) of those that choose.
   void choose_rows(position_choice& to, const call& call, const tensor& weights, int heads, std::size_t first,
                    std::size_t end);
   /// Keys of the first `count` groups of a sequence, one after another, f32.
   layer_cache pool_keys(const layer_cache& from, const std::int32_t* blocks, const sequence_rows& of, int count,
                         const key_groups& how);
+  /// Attention of `groups_`.
+  void attend(const call& call);
   void score(const call& call, const choosing_row& row, const float* weights, int heads, int partition,
              float* sums) const;
-  void choose_best(std::int32_t* to, int best, const float* scores, int count, std::vector<std::uint64_t>& keys) const;
+  void choose_best(std::int32_t* to, int best, const float* scores, int count, int rate,
+                   std::vector<std::uint64_t>& keys) const;
   /// Brings the chosen positions of a partition together; returns the cache that has them.
   layer_cache gather(const call& call, const head_group& of, int partition, thread_scratch& own) const;
   /// states = attention of a group's heads over a partition.

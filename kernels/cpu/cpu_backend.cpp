@@ -5,6 +5,7 @@
 #include "kernels/cpu/attention.hpp"
 #include "kernels/cpu/chosen_attention.hpp"
 #include "kernels/cpu/dispatch.hpp"
+#include "kernels/cpu/entry_making.hpp"
 #include "kernels/cpu/gaussian_rows.hpp"
 #include "kernels/cpu/grouped_linear.hpp"
 #include "kernels/cpu/kv_memory.hpp"
@@ -39,7 +40,8 @@ class cpu_backend : public backend,
                     public block_transfer,
                     public recurrent_ops,
                     public gram_ops,
-                    public sparse_attention {
+                    public sparse_attention,
+                    public compressed_attention {
 public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target),
@@ -52,6 +54,7 @@ public:
       low_rank_(kernels_, pool_),
       attention_(kernels_, pool_),
       chosen_(kernels_, pool_),
+      entries_(kernels_, pool_),
       recurrence_(options.target, pool_) {}
 
   std::string description() const override {
@@ -351,6 +354,29 @@ public:
     chosen_.attend(out, qkv, heads, scores, chosen, keys, step);
   }
 
+  void make_entries(const entry_making& how, kv_cache& cache, int from, int to, const batch& step) override {
+    const auto& memory = dynamic_cast<const cpu_kv_cache&>(cache);
+    entries_.make(how, memory.layer(from), memory.layer(to), step);
+  }
+
+  void choose_entries(position_choice& to, const tensor& queries, const tensor& weights, int heads, int rate,
+                      const kv_cache& cache, int layer, const batch& step) override {
+    chosen_.choose(to, queries, weights, heads, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step, rate);
+  }
+
+  void attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,
+                      const entry_view& seen, const kv_cache& cache, const batch& step) override {
+    const auto& memory = dynamic_cast<const cpu_kv_cache&>(cache);
+    const auto entries = memory.layer(seen.entries < 0 ? seen.tokens : seen.entries);
+    chosen_.attend_entries(out, q, heads, scores, seen, memory.layer(seen.tokens),
+                           seen.entries < 0 ? nullptr : &entries, step);
+  }
+
+  void undo_rotation(const tensor& out, const tensor& x, int heads, int pairs, const float* angles,
+                     const batch& step) override {
+    entries_.undo_rotation(out, x, heads, pairs, angles, step);
+  }
+
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
     dynamic_cast<cpu_kv_cache&>(cache).copy(copies, pool_);
   }
@@ -440,6 +466,7 @@ private:
   cpu_low_rank low_rank_;
   cpu_attention attention_;
   chosen_attention chosen_;
+  entry_maker entries_;
   std::vector<sequence_rows> before_choice_;
   cpu_recurrence recurrence_;
 };

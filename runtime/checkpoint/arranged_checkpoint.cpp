@@ -155,9 +155,12 @@ private:
     for (const auto dimension : shape)
       values *= dimension; // fits, as the file's size was checked
     const auto format = weight_format_of(info.type);
+    const bool whole = info.type == tensor_type::i64 || info.type == tensor_type::i32;
     if (changes_values(part)) {
-      if (!format || (!floats && !is_fp8(info.type)))
-        refuse(part, "is stored as " + std::string(to_string(info.type)) + ", supported are F32, F16, BF16 and FP8",
+      if (part.integers ? !whole : !format || (!floats && !is_fp8(info.type)))
+        refuse(part,
+               "is stored as " + std::string(to_string(info.type)) + ", supported are " +
+                 (part.integers ? "I32 and I64" : "F32, F16, BF16 and FP8"),
                errc::unsupported);
       tensor.info.type = tensor_type::f32;
       tensor.info.bytes = values * sizeof(float);
@@ -195,7 +198,7 @@ private:
     return to;
   }
 
-  static bool changes_values(const stored_part& part) { return part.offset != 0 || part.factor != 1; }
+  static bool changes_values(const stored_part& part) { return part.offset != 0 || part.factor != 1 || part.integers; }
 
   static tensor_data advanced(const tensor_data& data, std::size_t bytes) {
     return {data, static_cast<const char*>(data.get()) + bytes};
@@ -229,7 +232,14 @@ private:
   tensor_data shifted(const arranged_tensor& tensor, const tensor_data& data) const {
     const auto count = tensor.info.bytes / sizeof(float);
     std::shared_ptr<float[]> to(new float[count]);
-    const auto format = *weight_format_of(stored_->find(tensor.part.name)->type);
+    const auto type = stored_->find(tensor.part.name)->type;
+    if (tensor.part.integers) {
+      for (std::size_t i = 0; i < count; ++i)
+        to[i] = type == tensor_type::i64 ? static_cast<float>(static_cast<const std::int64_t*>(data.get())[i])
+                                         : static_cast<float>(static_cast<const std::int32_t*>(data.get())[i]);
+      return to;
+    }
+    const auto format = *weight_format_of(type);
     const auto cols = tensor.info.shape.back();
     for (std::size_t i = 0; i < count; i += cols)
       to_floats(format, static_cast<const char*>(data.get()) + i / cols * row_bytes(format, cols), cols, &to[i]);

@@ -32,6 +32,7 @@ struct stored_part {
   bool as_row = false;                           // a vector is presented as a matrix of one row
   float offset = 0;                              // added to all values, which then are f32; floats only
   float factor = 1;                              // of all values, too
+  bool integers = false;                         // I32 or I64, of which f32 holds all values, as f32
 };
 
 struct arrangement {

@@ -31,6 +31,10 @@ std::vector<float> scores_of(const expert_config& config, std::span<const float>
       for (float& s : scores)
         s = 1 / (1 + std::exp(-s));
       break;
+    case router_scores::root_softplus:
+      for (float& s : scores)
+        s = std::sqrt(s > 20 ? s : std::log1p(std::exp(s)));
+      break;
     case router_scores::chosen:
     case router_scores::mixed: break;
   }
@@ -79,7 +83,7 @@ float mixed_weight(const std::vector<float>& scores, std::span<const float> all,
 } // namespace
 
 expert_choice choose_experts(const expert_config& config, std::span<const float> logits,
-                             std::span<const float> correction) {
+                             std::span<const float> correction, std::span<const int> given) {
   const auto scores = scores_of(config, logits);
   auto ranks = config.weigh_inputs ? std::vector<float>(logits.begin(), logits.end()) : scores; // as Llama 4 does
   for (std::size_t i = 0; i < correction.size(); ++i)
@@ -88,7 +92,8 @@ expert_choice choose_experts(const expert_config& config, std::span<const float>
     r = std::isnan(r) ? least : r;
   if (config.groups > 1)
     keep_groups(config, ranks);
-  expert_choice choice{highest(ranks, config.chosen), {}};
+  expert_choice choice{given.empty() ? highest(ranks, config.chosen) : std::vector<int>(given.begin(), given.end()),
+                       {}};
   for (const int e : choice.experts)
     choice.weights.push_back(scores[static_cast<std::size_t>(e)]);
   if (config.scores == router_scores::chosen)
@@ -103,7 +108,8 @@ expert_choice choose_experts(const expert_config& config, std::span<const float>
   if (config.renormalise) {
     const float sum = std::accumulate(choice.weights.begin(), choice.weights.end(), 0.0f);
     for (float& w : choice.weights)
-      w /= config.scores == router_scores::sigmoid ? sum + 1e-20f : sum;
+      w /= config.scores == router_scores::sigmoid || config.scores == router_scores::root_softplus ? sum + 1e-20f
+                                                                                                    : sum;
   }
   for (float& w : choice.weights)
     w *= config.scale;
@@ -111,11 +117,13 @@ expert_choice choose_experts(const expert_config& config, std::span<const float>
 }
 
 std::vector<expert_rows> group_by_expert(const expert_config& config, std::span<const float> logits,
-                                         std::span<const float> correction) {
+                                         std::span<const float> correction, std::span<const int> given) {
+  const auto chosen = static_cast<std::size_t>(config.chosen);
   const auto count = static_cast<std::size_t>(config.count);
   std::vector<expert_rows> all(count);
   for (std::size_t row = 0; row * count < logits.size(); ++row) {
-    const auto choice = choose_experts(config, logits.subspan(row * count, count), correction);
+    const auto choice = choose_experts(config, logits.subspan(row * count, count), correction,
+                                       given.empty() ? given : given.subspan(row * chosen, chosen));
     for (std::size_t i = 0; i < choice.experts.size(); ++i) {
       auto& expert = all[static_cast<std::size_t>(choice.experts[i])];
       expert.rows.push_back(static_cast<std::int32_t>(row));

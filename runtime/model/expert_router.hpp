@@ -13,6 +13,7 @@ enum class router_scores : std::uint8_t {
   softmax, // over all experts
   chosen,  // softmax over the chosen ones: what softmax and `renormalise` give, computed as gpt-oss does
   sigmoid,
+  root_softplus, // sqrt(log(1 + e^logit))
   mixed // SparseMixer (https://arxiv.org/abs/2409.12136): each weight is a softmax over the experts nearly as good that
         // no earlier choice took
 };
@@ -50,9 +51,10 @@ struct expert_choice {
   std::vector<float> weights;
 };
 
-/// `logits` [count]; `correction` [count], or empty. Of equal scores, the lower expert wins; NaN counts as the lowest.
+/// `logits` [count]; `correction` [count], or empty; `given` [chosen], or empty: the experts, if they do not depend on
+/// scores. Of equal scores, the lower expert wins; NaN counts as the lowest.
 expert_choice choose_experts(const expert_config& config, std::span<const float> logits,
-                             std::span<const float> correction = {});
+                             std::span<const float> correction = {}, std::span<const int> given = {});
 
 /// The rows that chose an expert, ascending, and its weight for each.
 struct expert_rows {
@@ -61,8 +63,8 @@ struct expert_rows {
   std::vector<float> weights;
 };
 
-/// The experts that some row chose, ascending. `logits` [rows, count].
+/// The experts that some row chose, ascending. `logits` [rows, count]; `given` [rows, chosen], or empty.
 std::vector<expert_rows> group_by_expert(const expert_config& config, std::span<const float> logits,
-                                         std::span<const float> correction = {});
+                                         std::span<const float> correction = {}, std::span<const int> given = {});
 
 } // namespace troupe

@@ -67,6 +67,19 @@ struct indexer_config {
   bool operator==(const indexer_config&) const = default;
 };
 
+/// Attention over compressed keys (DeepSeek V4): there is one KV head, whose key is the value, too. A row sees the last
+/// tokens, and entries that are made of groups of tokens.
+struct compressed_config {
+  int q_rank = 0;                 // of the queries' latent; 0: attention is not of this kind
+  int window = 0;                 // tokens that a row sees, its own included
+  int groups = 0, group_rank = 0; // of heads, of which each has a product of that rank behind attention
+  std::vector<int> rates = {};    // [layers]: tokens of a group; 0: there are no entries
+  std::vector<bool> indexed = {}; // [layers]: entries take of the group before, too, and an indexer chooses among them
+
+  explicit operator bool() const { return q_rank > 0; }
+  bool operator==(const compressed_config&) const = default;
+};
+
 /// Scores of queries grow with their positions: by 1 + rate * log(1 + floor((position + first) / period)).
 struct query_growth {
   float rate = 0; // 0: they do not
@@ -178,8 +191,9 @@ struct model_config {
   hyper_config hyper;
   std::vector<float> gate_cutoffs; // [layers]: deviations above a row's mean from which on gates count; or empty
 
-  latent_config latent;      // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
-  indexer_config indexer;    // of latent attention, or of grouped heads
+  latent_config latent;   // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
+  indexer_config indexer; // of latent attention, of grouped heads, or of entries
+  compressed_config compressed;
   float attention_scale = 0; // of q · k; 0: 1 / sqrt(head_dim)
   float attention_cap = 0;   // scores are cap * tanh(score / cap); 0: not
   bool attention_sinks = false;
@@ -205,6 +219,7 @@ struct model_config {
 
   expert_config experts;
   std::vector<bool> sparse; // [layers]: an MLP of experts; or empty: none
+  std::vector<bool> hashed; // [layers]: a token's experts are in a table, and the router only weighs them; or empty
 
   std::optional<layer_span> span; // the part of the model that this describes; null: all of it
 
@@ -224,8 +239,15 @@ struct model_config {
   }
   bool norms_mlp(int layer) const { return norms_attention(layer) || (mixture_norm && is_sparse(layer)); }
   bool has_sinks(int layer) const { return attention_sinks || (window_sinks && slides(layer)); }
-  /// How layers with a window rotate, or the others.
-  const rope_config& rope_of(int layer) const { return local_rope && slides(layer) ? *local_rope : rope; }
+  bool rotates_locally(int layer) const {
+    return local_rope && (compressed ? compressed.rates[static_cast<std::size_t>(layer)] == 0 : slides(layer));
+  }
+  /// How layers with a window rotate, or those without entries; or the others.
+  const rope_config& rope_of(int layer) const { return rotates_locally(layer) ? *local_rope : rope; }
+  /// Numbers of a row that the last product of attention reads.
+  int attended_of(int layer) const {
+    return compressed ? compressed.groups * compressed.group_rank : heads_of(layer) * value_dim_of(layer);
+  }
   kernels::activation act_of(int layer) const { return cut(mlp_limits, layer); }
   kernels::activation expert_act_of(int layer) const { return cut(expert_limits, layer); }
   int kv_heads_of(int layer) const {
@@ -246,8 +268,9 @@ struct model_config {
   }
   /// Whether a layer has an indexer of its own.
   bool indexes(int layer) const {
-    return indexer && parts_of(layer).attention &&
-      (indexer.shared.empty() || !indexer.shared[static_cast<std::size_t>(layer)]);
+    const auto i = static_cast<std::size_t>(layer);
+    return indexer && parts_of(layer).attention && (indexer.shared.empty() || !indexer.shared[i]) &&
+      (!compressed || compressed.indexed[i]);
   }
   /// The layer of the cache that has the keys of a layer's indexer: behind those of K and V.
   int index_layer_of(int layer) const {
@@ -256,6 +279,16 @@ struct model_config {
       index += indexes(i) ? 1 : 0;
     return index;
   }
+  /// The first of the layers of the cache that compressed keys of a layer have, behind those of indexers: entries, and
+  /// what they are made of; then what keys of its indexer are made of.
+  int entry_layer_of(int layer) const {
+    int index = index_layer_of(part().end);
+    for (int i = part().first; i < layer; ++i)
+      if (compressed.rates[static_cast<std::size_t>(i)] > 0)
+        index += indexes(i) ? 3 : 2;
+    return index;
+  }
+  bool is_hashed(int layer) const { return !hashed.empty() && hashed[static_cast<std::size_t>(layer)]; }
   int ffn_of(int layer) const { return ffns.empty() ? ffn : ffns[static_cast<std::size_t>(layer)]; }
   int chunk_of(int layer) const { return chunks.empty() ? 0 : chunks[static_cast<std::size_t>(layer)]; }
   bool qk_normed(int layer) const { return qk_norm && !(qk_norm_rotated && is_unrotated(layer)); }
@@ -302,7 +335,7 @@ struct model_config {
 private:
   kernels::activation cut(const std::vector<float>& limits, int layer) const {
     const float limit = limits.empty() ? 0 : limits[static_cast<std::size_t>(layer)];
-    return limit > 0 ? kernels::activation{kernels::activation_type::cut_swiglu, 1, limit} : act;
+    return limit > 0 ? kernels::activation{kernels::activation_type::cut_swiglu, act.alpha, limit} : act;
   }
 };
 

@@ -10,7 +10,7 @@ model_products products_of(const model_config& config) {
   const tensor_names names(config);
   model_products result;
   result.layers.resize(as_size(config.layers));
-  if (config.positions == position_type::rotary && !config.latent) {
+  if (config.positions == position_type::rotary && !config.latent && !config.compressed) {
     auto rope = config.rope; // in whose order the base is stored, which other files need not share
     rope.interleaved = false;
     result.half_order = rotated_order(rope, config.head_dim);
@@ -29,7 +29,7 @@ model_products products_of(const model_config& config) {
     // What makes latents has other names; and there is one order of rows for all layers.
     const bool alike = config.rope_of(i) == config.rope ||
       rotated_order(config.rope_of(i), config.head_dim_of(i)) == rotated_order(config.rope, config.head_dim_of(i));
-    if (!config.latent && parts.attention && alike) {
+    if (!config.latent && !config.compressed && parts.attention && alike) {
       const auto qkv = names.qkv(i);
       put(projection::q, qkv[0]);
       if (qkv.size() > 1) { // else the layer reads the K and V of another one
@@ -41,7 +41,7 @@ model_products products_of(const model_config& config) {
         result.gates[as_size(i)] = qkv[3].shape[0];
       }
     }
-    if (parts.attention)
+    if (parts.attention && !config.compressed)
       put(projection::o, names.o(i).front());
     if (config.is_sparse(i) || !parts.mlp)
       continue;

@@ -72,9 +72,19 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
         add(all.latent_key(i, h));
         add(all.latent_value(i, h));
       }
+      if (config.compressed) {
+        add(all.compressed_q(i));
+        for (int g = 0; g < config.compressed.groups; ++g)
+          add(all.compressed_group(i, g));
+        if (config.compressed.rates[as_size(i)] > 0)
+          add(all.entries(i));
+        if (config.indexes(i))
+          add(all.index_entries(i));
+      }
       if (config.indexes(i)) {
         add(all.index_q(i));
-        add(all.index_key(i));
+        if (!config.compressed)
+          add(all.index_key(i));
         if (config.indexer.group == 1)
           add(all.index_weights(i));
       }

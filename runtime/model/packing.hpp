@@ -59,6 +59,13 @@ public:
   packed_group latent_key(int layer, int head) const { return int8_at_least({names_.latent_key(layer, head)}); }
   packed_group latent_value(int layer, int head) const { return int8_at_least({names_.latent_value(layer, head)}); }
 
+  packed_group compressed_q(int layer) const { return {{names_.compressed_q(layer)}, asked_.weights}; }
+  packed_group compressed_group(int layer, int g) const {
+    return {{names_.compressed_group(layer, g)}, asked_.weights};
+  }
+  packed_group entries(int layer) const { return first_two(names_.entries(layer)); }
+  packed_group index_entries(int layer) const { return first_two(names_.index_entries(layer)); }
+
   packed_group index_q(int layer) const { return int8_at_least({names_.index_q(layer)}); }
   packed_group index_key(int layer) const { return int8_at_least({names_.index_key(layer)}); }
   packed_group index_weights(int layer) const { return {{names_.index_weights(layer)}}; }
@@ -83,6 +90,7 @@ private:
   recurrent_tensors recurrent(int layer) const { return {names_.config(), layer}; }
   gram_tensors grams(int layer) const { return {names_.config(), layer}; }
   packed_group gated(std::vector<wanted_tensor> stacked) const; // gate and up, or up alone
+  packed_group first_two(const std::vector<wanted_tensor>& of) const { return int8_at_least({of[0], of[1]}); }
   /// If weights are quantised: what is small, or feeds much.
   packed_group int8_at_least(std::vector<wanted_tensor> stacked) const;
 

@@ -35,7 +35,7 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
     refuse_field("attention_threshold",
                  "needs the CPU (--device cpu): " + backend.description() + " leaves out no weights",
                  errc::unsupported);
-  if (precision.attention_threshold > 0 && config.indexer)
+  if (precision.attention_threshold > 0 && (config.indexer || config.compressed))
     refuse_field("attention_threshold",
                  "is not for models of the family `" + config.family + "`, whose attention sees chosen positions alone",
                  errc::unsupported);
@@ -78,18 +78,27 @@ kernels::kv_shape kv_shape_of(const model_config& config, precision precision, s
   // Without any attention, blocks are there to count what is cached.
   kernels::kv_shape shape{std::max(1, config.cached_layers()), config.kv_heads, config.head_dim, precision.kv, blocks};
   if (config.kv_layers.empty() && config.local_head_dim == 0 && config.local_kv_heads == 0 &&
-      config.full_kv_heads == 0 && !config.indexer)
+      config.full_kv_heads == 0 && !config.indexer && !config.compressed)
     return shape;
   shape.layers = 0;
   for (int i = config.part().first; i < config.part().end; ++i)
     if (config.has_kv(i)) {
-      shape.own.push_back({config.kv_heads_of(i), config.head_dim_of(i)});
+      shape.own.push_back({config.kv_heads_of(i), config.head_dim_of(i), !config.compressed});
       ++shape.layers;
     }
   for (int i = config.part().first; i < config.part().end; ++i)
     if (config.indexes(i)) {
       shape.own.push_back({1, config.indexer.dim, false});
       ++shape.layers;
+    }
+  for (int i = config.part().first; config.compressed && i < config.part().end; ++i) // see entry_layer_of
+    if (config.compressed.rates[as_size(i)] > 0) {
+      const int heads = config.indexes(i) ? 2 : 1;
+      shape.own.push_back({1, config.head_dim, false});
+      shape.own.push_back({heads, config.head_dim});
+      if (config.indexes(i))
+        shape.own.push_back({heads, config.indexer.dim});
+      shape.layers = static_cast<int>(shape.own.size());
     }
   return shape;
 }

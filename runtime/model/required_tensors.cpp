@@ -108,7 +108,17 @@ std::vector<wanted_tensor> tensor_names::all() const {
     }
     if (config_.grams.at(layer))
       add(gram_tensors(config_, layer).all(), false);
-    if (config_.indexes(layer) && config_.indexer.group > 1) {
+    if (config_.compressed && parts.attention) {
+      add({compressed_q_norm(layer), compressed_kv_norm(layer), compressed_q(layer)}, false);
+      for (int g = 0; g < config_.compressed.groups; ++g)
+        result.push_back(compressed_group(layer, g));
+      if (config_.compressed.rates[as_size(layer)] > 0)
+        add(entries(layer), false);
+      if (config_.indexes(layer)) {
+        add(index_entries(layer), false);
+        add({index_q(layer), index_weights(layer)}, false);
+      }
+    } else if (config_.indexes(layer) && config_.indexer.group > 1) {
       add({index_q(layer), index_key(layer), index_norm(layer), index_head_norm(layer)}, false);
     } else if (config_.indexes(layer)) {
       add({index_q(layer), index_key(layer), index_weights(layer)}, false);
@@ -127,7 +137,9 @@ std::vector<wanted_tensor> tensor_names::all() const {
     if (!config_.is_sparse(layer))
       continue;
     add({router(layer)}, config_.experts.router_bias);
-    if (config_.experts.correction)
+    if (config_.is_hashed(layer))
+      result.push_back(expert_table(layer));
+    else if (config_.experts.correction)
       result.push_back(router_correction(layer));
     for (int e = 0; e < config_.experts.count - config_.experts.nulls; ++e) {
       add(expert_gate_up(layer, e), config_.experts.bias);

@@ -29,6 +29,9 @@ std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
       result.push_back({p + "attn_gate.weight", {as_size(config_.heads) * as_size(latent.value), hidden_}});
     return result;
   }
+  if (config_.compressed)
+    return {{p + "q_a_proj.weight", {as_size(config_.compressed.q_rank), hidden_}},
+            {p + "kv_proj.weight", {as_size(config_.head_dim), hidden_}}};
   const auto q = q_width(layer), kv = kv_width(layer), value = as_size(config_.value_dim_of(layer));
   if (!config_.has_kv(layer))
     return {{p + "q_proj.weight", {q, hidden_}}};
@@ -41,8 +44,7 @@ std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
 }
 
 std::vector<wanted_tensor> tensor_names::o(int layer) const {
-  const auto given = as_size(config_.heads_of(layer)) * as_size(config_.value_dim_of(layer));
-  return {{prefix(layer) + "self_attn.o_proj.weight", {hidden_, given}}};
+  return {{prefix(layer) + "self_attn.o_proj.weight", {hidden_, as_size(config_.attended_of(layer))}}};
 }
 
 std::size_t tensor_names::latent_queries() const {
@@ -64,6 +66,15 @@ std::vector<wanted_tensor> tensor_names::head_growth(int layer) const {
 
 std::vector<wanted_tensor> tensor_names::index_growth(int layer) const {
   return growth_of(prefix(layer) + "self_attn.indexer.", config_.indexer.heads);
+}
+
+std::vector<wanted_tensor> tensor_names::entries_of(int layer, const std::string& stem, int dim) const {
+  const auto p = prefix(layer) + stem;
+  const auto width = as_size(dim) * (config_.indexes(layer) ? 2 : 1);
+  return {{p + "kv_proj.weight", {width, hidden_}},
+          {p + "gate_proj.weight", {width, hidden_}},
+          {p + "position_bias", {as_size(config_.compressed.rates[as_size(layer)]) * width}},
+          {p + "norm.weight", {as_size(dim)}}};
 }
 
 std::vector<wanted_tensor> tensor_names::mlp(int layer, const std::string& stem, std::size_t ffn) const {

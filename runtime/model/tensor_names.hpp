@@ -87,7 +87,9 @@ public:
     const auto& indexer = config_.indexer;
     return {prefix(layer) + "self_attn.indexer.wq_b.weight",
             {as_size(indexer.heads) * as_size(indexer.dim),
-             indexer.reads_hidden || indexer.group > 1 ? hidden_ : as_size(config_.latent.q_rank)}};
+             indexer.reads_hidden || indexer.group > 1
+               ? hidden_
+               : as_size(config_.compressed ? config_.compressed.q_rank : config_.latent.q_rank)}};
   }
   wanted_tensor index_key(int layer) const {
     return {prefix(layer) + "self_attn.indexer.wk.weight", {as_size(config_.indexer.dim), hidden_}};
@@ -103,6 +105,33 @@ public:
   }
   wanted_tensor index_query_norm(int layer) const { // layer norm of what queries are made of
     return {prefix(layer) + "self_attn.indexer.q_input_norm.weight", {hidden_}};
+  }
+  // Attention over compressed keys: qkv makes the queries' latent and the key, o reads what groups of heads give.
+  wanted_tensor compressed_q_norm(int layer) const {
+    return {prefix(layer) + "self_attn.q_a_layernorm.weight", {as_size(config_.compressed.q_rank)}};
+  }
+  wanted_tensor compressed_kv_norm(int layer) const {
+    return {prefix(layer) + "self_attn.kv_norm.weight", {as_size(config_.head_dim)}};
+  }
+  wanted_tensor compressed_q(int layer) const {
+    return {prefix(layer) + "self_attn.q_b_proj.weight",
+            {as_size(config_.heads) * as_size(config_.head_dim), as_size(config_.compressed.q_rank)}};
+  }
+  wanted_tensor compressed_group(int layer, int group) const {
+    return {prefix(layer) + "self_attn.o_a_proj." + std::to_string(group) + ".weight",
+            {as_size(config_.compressed.group_rank),
+             as_size(config_.heads) * as_size(config_.head_dim) / as_size(config_.compressed.groups)}};
+  }
+  // What entries are made of: products that give keys and gates; the gates' biases; the norm. Those of keys of the
+  // indexer likewise.
+  std::vector<wanted_tensor> entries(int layer) const {
+    return entries_of(layer, "self_attn.compressor.", config_.head_dim);
+  }
+  std::vector<wanted_tensor> index_entries(int layer) const {
+    return entries_of(layer, "self_attn.indexer.compressor.", config_.indexer.dim);
+  }
+  wanted_tensor expert_table(int layer) const { // whole numbers
+    return {prefix(layer) + "mlp.gate.tid2eid", {as_size(config_.vocab), as_size(config_.experts.chosen)}};
   }
   wanted_tensor frequencies() const { return {"model.rotary_emb.alpha", {as_size(config_.latent.rotated) / 2}}; }
   // Numbers of heads by which queries grow, [heads]: scale, bias; those of an indexer.
@@ -218,6 +247,7 @@ private:
   static std::string prefix(int layer) { return "model.layers." + std::to_string(layer) + "."; }
   /// The norms of a layer that the model has, of q and k left out.
   std::vector<wanted_tensor> layer_norms(int layer) const;
+  std::vector<wanted_tensor> entries_of(int layer, const std::string& stem, int dim) const;
   std::size_t latent_queries() const; // what the first of qkv gives
   std::vector<wanted_tensor> mlp(int layer, const std::string& stem, std::size_t ffn) const;
   /// Without a rank: fn, base, scale. With one: the norm, products down and up and, if streams are `written`, of the

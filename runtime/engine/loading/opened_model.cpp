@@ -297,7 +297,7 @@ opened_model open_for(const engine_options& asked, const log_sink& log) {
   info.weights = weights_kind(*source.tensors, precision.weights);
   // Who can change the rows between layers can put others in their place.
   info.takes_embeddings = capabilities.changes_rows && source.config.positions != position_type::learned &&
-    !source.config.grams;
+    !source.config.grams && source.config.hashed.empty();
   for (const auto* each : repertoire())
     if (each->guess)
       opened.guesses = each->guess(options, opened, log);

@@ -20,6 +20,10 @@ decoder_attention::decoder_attention(decoder_step& step, decoder_positions& posi
     latents_ = std::make_unique<decoder_latents>(step, positions);
     return;
   }
+  if (config.compressed) {
+    compressed_ = std::make_unique<decoder_compressed>(step, positions);
+    return;
+  }
   qkv_ = step.allocate(step.bytes.qkv);
   spread_ = step.allocate(step.bytes.spread);
   if (config.qk_norm_plain || config.value_norm)
@@ -33,9 +37,11 @@ decoder_attention::decoder_attention(decoder_step& step, decoder_positions& posi
 void decoder_attention::add(int i, const tensor& normed, kernels::kv_cache& cache, const kernels::batch& who) {
   const auto& config = step_.config();
   const auto& layer = step_.layer(i);
-  const auto attended = step_.attended(step_.rows(), as_size(config.heads_of(i)) * as_size(config.value_dim_of(i)));
+  const auto attended = step_.attended(step_.rows(), as_size(config.attended_of(i)));
   if (latents_)
     latents_->attend(i, normed, attended, cache, who);
+  else if (compressed_)
+    compressed_->attend(i, normed, attended, cache, who);
   else
     attend(i, normed, attended, cache, who);
   if (config.parallel && !config.shared_norm)

@@ -1,8 +1,10 @@
 // The part of a decoder that computes attention: products of queries, keys and values, their norms and rotations, the
-// cache, and what goes back to the residual. Latent attention is decoder_latents'.
+// cache, and what goes back to the residual. Latent attention is decoder_latents', compressed keys are
+// decoder_compressed's.
 #pragma once
 
 #include "kernels/ops.hpp"
+#include "runtime/model/decoder/decoder_compressed.hpp"
 #include "runtime/model/decoder/decoder_indexer.hpp"
 #include "runtime/model/decoder/decoder_latents.hpp"
 #include "runtime/model/decoder/decoder_positions.hpp"
@@ -33,10 +35,11 @@ private:
   decoder_step& step_;
   kernels::backend& backend_;
   decoder_positions& positions_;
-  kernels::buffer qkv_, spread_, ones_;      // see activation_sizes
-  kernels::recurrent_ops* gate_ = nullptr;   // the backend's, if the model's attention has gates
-  std::unique_ptr<decoder_latents> latents_; // if the model's attention is latent
-  std::unique_ptr<decoder_indexer> indexer_; // if it is not, but sees chosen positions
+  kernels::buffer qkv_, spread_, ones_;            // see activation_sizes
+  kernels::recurrent_ops* gate_ = nullptr;         // the backend's, if the model's attention has gates
+  std::unique_ptr<decoder_latents> latents_;       // if the model's attention is latent
+  std::unique_ptr<decoder_indexer> indexer_;       // if it is not, but sees chosen positions
+  std::unique_ptr<decoder_compressed> compressed_; // if its keys are compressed
 };
 
 } // namespace troupe

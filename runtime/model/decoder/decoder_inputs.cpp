@@ -42,6 +42,7 @@ void decoder_inputs::embed(std::span<const token_id> tokens, const kernels::batc
   require_in_decoder(std::ranges::all_of(tokens, [&](token_id t) { return t >= 0 && t < config.vocab; }),
                      "a token outside the vocabulary");
   step_.begin(tokens.size());
+  step_.tokens.assign(tokens.begin(), tokens.end());
   if (tokens.empty())
     return;
   const auto residual = step_.residual();

@@ -69,7 +69,13 @@ std::vector<expert_rows> decoder_mlps::route(const tensor& normed, const mixture
   const auto logits = buffer_rows(router_, dtype::f32, normed.rows, as_size(experts.count));
   std::vector<float> choice(logits.rows * logits.cols);
   backend_.download(choice.data(), logits);
-  auto chosen = group_by_expert(experts, choice, mixture.correction);
+  std::vector<int> given;
+  if (!mixture.table.empty())
+    for (const token_id t : step_.tokens) {
+      const auto first = mixture.table.begin() + std::ptrdiff_t{t} * experts.chosen;
+      given.insert(given.end(), first, first + experts.chosen);
+    }
+  auto chosen = group_by_expert(experts, choice, mixture.correction, given);
   if (step_.walk) {
     std::vector<int> numbers;
     for (const auto& group : chosen)

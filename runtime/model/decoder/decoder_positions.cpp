@@ -49,9 +49,8 @@ void decoder_positions::begin(const kernels::batch& who) {
                                                 static_cast<float>(config_.growth.period))));
 }
 
-kernels::rope_rows decoder_positions::rotation_of(int layer) const {
-  const bool local = config_.local_rope && config_.windows[as_size(layer)] > 0;
-  return (config_.is_unrotated(layer) ? unrotated_ : local ? local_rope_ : rope_).get();
+const rotation& decoder_positions::whole_rotation_of(int layer) const {
+  return config_.is_unrotated(layer) ? unrotated_ : config_.rotates_locally(layer) ? local_rope_ : rope_;
 }
 
 const float* decoder_positions::slopes() const { return float_data(slopes_); }

@@ -27,7 +27,8 @@ public:
   /// Reads the positions of a step's rows.
   void begin(const kernels::batch& who);
 
-  kernels::rope_rows rotation_of(int layer) const;
+  kernels::rope_rows rotation_of(int layer) const { return whole_rotation_of(layer).get(); }
+  const rotation& whole_rotation_of(int layer) const;
 
   const float* slopes() const; // [heads], or null
 

@@ -17,8 +17,8 @@ bool needs_family_ops(const model_config& config) {
     config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
     !config.kv_layers.empty() || config.head_growth || config.layer_inputs > 0 || config.layer_scales ||
     config.embedding_norm || config.token_types > 0 || config.skips_first_norm || config.recurrent ||
-    config.attention_gate || config.altup || config.hyper || config.qkv_clip > 0 || config.value_dim > 0 ||
-    !config.mlp_limits.empty() || config.window_sinks;
+    config.attention_gate || config.altup || config.hyper || config.compressed || config.qkv_clip > 0 ||
+    config.value_dim > 0 || !config.mlp_limits.empty() || config.window_sinks;
 }
 
 bool host_takes_part(const model_config& config) {
@@ -104,6 +104,17 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     bytes.chosen = rows * as_size(config.indexer.top) * sizeof(std::int32_t);
     if (config.indexer.group > 1 && config.unrotated.empty())
       bytes.rope += as_size(max_context) * dim * sizeof(float);
+  }
+  if (const auto& of = config.compressed; of) {
+    const auto dim = as_size(config.head_dim), all = as_size(config.heads) * dim, index = as_size(config.indexer.dim),
+               given = as_size(of.groups) * as_size(of.group_rank), q_rank = as_size(of.q_rank);
+    bytes.rope += as_size(max_context) * (dim + index) * sizeof(float); // tables that turn nothing
+    bytes.ones = dim * sizeof(float);
+    bytes.compressed_down = rows * (q_rank + dim) * sizeof(float);
+    bytes.compressed_made = rows * std::max({(config.indexer ? 4 : 2) * dim, 4 * index, given}) * sizeof(float);
+    bytes.compressed_over = rows * all * sizeof(float);
+    bytes.compressed_inputs = rows * std::max(q_rank, all) * element;
+    bytes.attended = rows * std::max(all, given) * element;
   }
   if (config.altup) {
     const auto rank = as_size(config.altup.laurel);

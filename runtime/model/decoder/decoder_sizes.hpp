@@ -45,6 +45,12 @@ struct activation_sizes {
   std::size_t laurel_low = 0;  // the same in the compute type
   std::size_t gates = 0;       // [max_rows, 2 ffn], f32
 
+  // Attention over compressed keys.
+  std::size_t compressed_down = 0;   // [max_rows, q_rank + head_dim], f32
+  std::size_t compressed_made = 0;   // [max_rows, what an entry is made of, or groups * group_rank], f32
+  std::size_t compressed_over = 0;   // [max_rows, heads * head_dim], f32
+  std::size_t compressed_inputs = 0; // [max_rows, q_rank or heads * head_dim], compute type
+
   // Hyper-connections, `width` = streams * hidden.
   std::size_t hyper_streams = 0; // [max_rows, width], f32; without a rank twice
   std::size_t hyper_normed = 0;  // [max_rows, width] in the compute type; with a rank also in f32, twice
@@ -74,7 +80,8 @@ struct activation_sizes {
       normed + qkv + attended + spread + ffn + branch + router + weighed + inputs + ones + latent_down +
       latent_queries + latents + latent_inputs + index + index_weights + chosen + 2 * streams + routed + laurel +
       laurel_down + laurel_low + gates + recurrent_in + convolved + recurred + recurrent_rates + recurrent_low +
-      hyper_streams + hyper_normed + hyper_mix + hyper_ones;
+      hyper_streams + hyper_normed + hyper_mix + hyper_ones + compressed_down + compressed_made + compressed_over +
+      compressed_inputs;
   }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);

@@ -6,12 +6,14 @@
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/model/decoder/decoder_sizes.hpp"
 #include "runtime/model/decoder/weights.hpp"
+#include "runtime/support/types.hpp"
 #include "runtime/techniques/products.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace troupe::kernels {
 class low_rank_products; // kernels/low_rank.hpp
@@ -72,6 +74,7 @@ public:
   /// residual += branch, normalised and scaled as the model asks.
   void add_changed(const kernels::tensor& branch, const norm_weights& norm, float scale = 1);
 
+  std::vector<token_id> tokens; // of the step's rows, in a part that embeds them
   const std::shared_ptr<const model_weights> weights;
   kernels::backend& backend;
   weight_walk walk;             // through weights that are in a file

@@ -72,6 +72,15 @@ weight_work common_work(const model_weights& weights) {
       work += work_of(*layer.grams->key);
       work += work_of(*layer.grams->value);
     }
+    if (layer.compressed) {
+      const auto& c = *layer.compressed;
+      work += work_of(*c.q);
+      for (const auto& group : c.groups)
+        work += work_of(*group);
+      for (const auto* m : {c.entries.made.get(), c.index_entries.made.get()})
+        if (m != nullptr)
+          work += work_of(*m);
+    }
     for (const auto* m : {layer.input_gate.get(), layer.input_projection.get()})
       if (m != nullptr)
         work += work_of(*m);
@@ -125,6 +134,14 @@ std::size_t weight_bytes_read(const model_weights& weights, int rows) {
 std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int context) {
   std::size_t bytes = 0;
   for (int i = 0; i < config.layers; ++i) {
+    if (const auto& of = config.compressed; of) {
+      const int entries = of.rates[as_size(i)] > 0 ? context / of.rates[as_size(i)] : 0;
+      const auto seen_entries = as_size(config.indexes(i) ? std::min(entries, config.indexer.top) : entries);
+      bytes += kernels::key_bytes(type, config.head_dim) * (as_size(seen(context, of.window)) + seen_entries);
+      if (config.indexes(i))
+        bytes += kernels::key_bytes(type, config.indexer.dim) * as_size(entries);
+      continue;
+    }
     if (config.parts_of(i).attention)
       bytes += static_cast<std::size_t>(config.kv_heads_of(i)) * kernels::kv_bytes(type, config.head_dim_of(i)) *
         static_cast<std::size_t>(seen(context, config.indexer ? config.indexer.top : config.windows[as_size(i)]));
@@ -169,12 +186,23 @@ double prefill_operations(const model_config& config, int tokens) {
         (queries + hidden * kv + heads * latent.kv_rank * (latent.plain + latent.value) +
          hidden * heads * latent.value);
   }
+  if (const auto& of = config.compressed; of)
+    multiply_adds = hidden * config.vocab +
+      tokens * config.layers *
+        (of.q_rank * (hidden + q) + hidden * kv + q * of.group_rank + hidden * of.groups * of.group_rank);
   for (int i = 0; i < config.layers; ++i)
     multiply_adds += !config.parts_of(i).mlp ? 0
                                              : tokens * hidden *
         (config.is_sparse(i) ? parts * (double(experts.chosen) * experts.ffn + experts.shared_ffn) + experts.count
                              : parts * config.ffn);
   for (int i = 0; i < config.layers; ++i) {
+    if (config.compressed) {
+      const double entries = config.compressed.rates[as_size(i)] > 0 ? tokens / config.compressed.rates[as_size(i)] : 0;
+      multiply_adds += 2 * q *
+        (seen_by_all(tokens, config.compressed.window) +
+         tokens * (config.indexes(i) ? std::min<double>(entries / 2, config.indexer.top) : entries / 2));
+      continue;
+    }
     if (config.parts_of(i).attention)
       multiply_adds += 2 * q * seen_by_all(tokens, config.indexer ? config.indexer.top : config.windows[as_size(i)]);
     if (config.indexes(i)) {

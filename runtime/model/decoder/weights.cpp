@@ -1,5 +1,6 @@
 #include "runtime/model/decoder/weights.hpp"
 
+#include "kernels/compressed_attention.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/gaussian_gates.hpp"
 #include "kernels/gram_ops.hpp"
@@ -143,6 +144,8 @@ private:
     layer.o = matrix(groups_.o(i));
     if (config.latent)
       layer.latent = load_latent(i);
+    if (config.compressed)
+      layer.compressed = load_compressed(i);
     if (config.indexes(i))
       layer.indexer = load_indexer(i);
     layer.o_bias = bias(names_.o(i), config.o_bias);
@@ -271,6 +274,45 @@ private:
     return latent;
   }
 
+  std::unique_ptr<const compressed_weights> load_compressed(int i) {
+    const auto& of = to_.config.compressed;
+    auto compressed = std::make_unique<compressed_weights>();
+    compressed->q_norm = vector({names_.compressed_q_norm(i)});
+    compressed->kv_norm = vector({names_.compressed_kv_norm(i)});
+    compressed->q = matrix(groups_.compressed_q(i));
+    for (int g = 0; g < of.groups; ++g)
+      compressed->groups.push_back(matrix(groups_.compressed_group(i, g)));
+    if (of.rates[as_size(i)] > 0)
+      compressed->entries = load_entries(groups_.entries(i), names_.entries(i));
+    if (to_.config.indexes(i))
+      compressed->index_entries = load_entries(groups_.index_entries(i), names_.index_entries(i));
+    return compressed;
+  }
+
+  entry_weights load_entries(const packed_group& made, const std::vector<wanted_tensor>& stored) {
+    return {matrix(made), vector({stored[2]}), vector({stored[3]})};
+  }
+
+  /// The experts of each token.
+  std::vector<int> load_table(const wanted_tensor& w) {
+    const auto& experts = to_.config.experts;
+    const auto chosen = as_size(experts.chosen);
+    std::vector<float> numbers;
+    append_matrix(numbers, w);
+    std::vector<int> table;
+    for (const float number : numbers) {
+      const auto row = table.end() - static_cast<std::ptrdiff_t>(table.size() % chosen);
+      const bool known = number >= 0 && number < static_cast<float>(experts.count) && number == std::floor(number);
+      if (!known || std::find(row, table.end(), static_cast<int>(number)) != table.end())
+        throw failure(errc::bad_file,
+                      tensors_.where(w.name) + ": tensor " + shown(w.name) + " must name for each token " +
+                        std::to_string(chosen) + " different ones of " + std::to_string(experts.count) +
+                        " experts, which it does not for token " + std::to_string(table.size() / chosen));
+      table.push_back(static_cast<int>(number));
+    }
+    return table;
+  }
+
   growth_weights growth(const std::vector<wanted_tensor>& stored) {
     growth_weights result;
     append(result.scale, stored[0]);
@@ -282,6 +324,10 @@ private:
   std::unique_ptr<const index_weights> load_indexer(int i) {
     auto indexer = std::make_unique<index_weights>();
     indexer->q = matrix(groups_.index_q(i));
+    if (to_.config.compressed) {
+      indexer->head = matrix(groups_.index_weights(i));
+      return indexer;
+    }
     indexer->key = matrix(groups_.index_key(i));
     if (to_.config.indexer.group > 1) {
       indexer->key_norm = {vector({names_.index_norm(i)}), nullptr};
@@ -304,7 +350,9 @@ private:
     mixture->shared_act = to_.config.act_of(i);
     mixture->router = matrix(groups_.router(i));
     mixture->router_bias = bias({names_.router(i)}, experts.router_bias);
-    if (experts.correction) {
+    if (to_.config.is_hashed(i)) {
+      mixture->table = load_table(names_.expert_table(i));
+    } else if (experts.correction) {
       append(mixture->correction, names_.router_correction(i));
       report(names_.router_correction(i));
     }
@@ -415,6 +463,8 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     refuse("gates of heads, which CPUs and NVIDIA GPUs compute");
   if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
     refuse("gates that few inputs pass");
+  if (config.compressed && dynamic_cast<const kernels::compressed_attention*>(&backend) == nullptr)
+    refuse("attention over compressed keys, which only a CPU without ranks computes so far");
   if (config.indexer && dynamic_cast<const kernels::sparse_attention*>(&backend) == nullptr)
     refuse("attention over positions that an indexer chooses, which only CPUs compute so far");
   if (config.grams && dynamic_cast<const kernels::gram_ops*>(&backend) == nullptr)
@@ -436,6 +486,11 @@ std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, con
                   "models of the family `" + config.family + "` cannot be divided ahead of layer " +
                     std::to_string(config.part().first) +
                     ", behind which what experts of the layer before give is added");
+  for (int i = config.part().first; !config.part().embeds && i < config.part().end; ++i)
+    if (config.is_hashed(i))
+      throw failure(errc::unsupported,
+                    "models of the family `" + config.family + "` cannot be divided ahead of layer " +
+                      std::to_string(i) + ", whose experts depend on tokens: those layers belong to the first part");
   if (!config.indexer.shared.empty() && config.indexer.shared[as_size(config.part().first)])
     throw failure(errc::unsupported,
                   "models of the family `" + config.family + "` cannot be divided ahead of layer " +

@@ -36,6 +36,7 @@ struct mixture_weights {
   std::unique_ptr<const kernels::matrix> router; // [experts, hidden]
   kernels::buffer router_bias;                   // or null
   std::vector<float> correction;                 // [experts], in host memory; or empty
+  std::vector<int> table;                        // [vocab, chosen], in host memory: a token's experts; or empty
   std::vector<mlp_weights> experts;
   kernels::activation act, shared_act;                // of experts, of the shared one
   mlp_weights shared;                                 // or nulls
@@ -62,12 +63,26 @@ struct latent_weights {
 /// What chooses the positions that attention sees.
 struct index_weights {
   std::unique_ptr<const kernels::matrix> q;    // [heads * dim, q_rank], or of hidden
-  std::unique_ptr<const kernels::matrix> key;  // [dim, hidden]
-  norm_weights key_norm;                       // layer norm, [dim]; of groups RMS norm
+  std::unique_ptr<const kernels::matrix> key;  // [dim, hidden]; null where keys are entries
+  norm_weights key_norm;                       // layer norm, [dim]; of groups RMS norm; of entries null
   std::unique_ptr<const kernels::matrix> head; // [heads, hidden], the heads' weights; null with groups
   norm_weights query_norm;                     // layer norm of what queries are made of, [hidden]; or null
   kernels::buffer head_norm;                   // with groups: RMS norm of each head's queries, [dim]
   growth_weights growth;
+};
+
+/// What entries are made of (kernels::entry_making).
+struct entry_weights {
+  std::unique_ptr<const kernels::matrix> made; // [2 * dim or twice that, hidden]: keys, then gates; or null
+  kernels::buffer bias, norm;                  // [rate, dim or 2 * dim], [dim]
+};
+
+/// Attention over compressed keys.
+struct compressed_weights {
+  kernels::buffer q_norm, kv_norm;                            // [q_rank], [head_dim]
+  std::unique_ptr<const kernels::matrix> q;                   // [heads * head_dim, q_rank]
+  std::vector<std::unique_ptr<const kernels::matrix>> groups; // [group_rank, heads * head_dim / groups] each
+  entry_weights entries, index_entries;                       // or nulls
 };
 
 /// A recurrent layer's mixer.
@@ -119,6 +134,7 @@ struct layer_weights {
   std::unique_ptr<const gram_weights> grams;                           // or null
   std::unique_ptr<const latent_weights> latent;                        // or null
   std::unique_ptr<const index_weights> indexer;                        // or null
+  std::unique_ptr<const compressed_weights> compressed;                // or null
   std::unique_ptr<const altup_weights> altup;                          // or null
   std::unique_ptr<const hyper_weights> hyper_attention, hyper_mlp;     // or null
   norm_weights input_norm, post_norm;                                  // of what attention and MLP read

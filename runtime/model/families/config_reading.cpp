@@ -104,12 +104,12 @@ void read_sizes(const reader& config, model_config& model, const size_rules& rul
     contradiction(config.label(rules.hidden) + " must be a multiple of `" + rules.heads +
                   "` where `head_dim` is not given, found " + std::to_string(model.hidden) + " and " +
                   std::to_string(model.heads));
-  model.head_dim = config.integer("head_dim", 1, max_head_dim,
+  model.head_dim = config.integer("head_dim", 1, rules.most_head_dim,
                                   rules.default_head_dim ? rules.default_head_dim : model.hidden / model.heads);
-  if (model.head_dim % 2 != 0 || model.head_dim > max_head_dim)
+  if (model.head_dim % 2 != 0 || model.head_dim > rules.most_head_dim)
     throw failure(errc::unsupported,
                   config.source() + ": heads of " + std::to_string(model.head_dim) +
-                    " dimensions are not supported, only even numbers up to " + std::to_string(max_head_dim));
+                    " dimensions are not supported, only even numbers up to " + std::to_string(rules.most_head_dim));
   model.tied = config.boolean("tie_word_embeddings", rules.tied);
   model.norm_eps = static_cast<float>(config.number(rules.norm_eps, 0, 1).value_or(rules.default_norm_eps));
   model.windows.assign(static_cast<std::size_t>(model.layers), 0);

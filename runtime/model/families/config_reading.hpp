@@ -25,6 +25,7 @@ struct size_rules {
   const char* norm_eps = "rms_norm_eps";
   double default_norm_eps = 1e-6;
   bool tied = false; // default of `tie_word_embeddings`
+  int most_head_dim = 256;
 };
 
 /// Sizes, the norm's epsilon, and whether the head is tied.

@@ -26,7 +26,7 @@ row_order reordered(const row_order& rows, std::size_t count, const std::vector<
 
 /// Adds the order of rows that rotating parts of heads, or neighbours, asks for.
 void arrange_rotation(const model_config& model, arrangement& to) {
-  if (model.latent || model.positions != position_type::rotary)
+  if (model.latent || model.compressed || model.positions != position_type::rotary)
     return;
   std::map<std::pair<row_order, std::pair<std::size_t, bool>>, row_order> known; // layers of a kind are alike
   const auto reorder = [&](const std::string& name, std::size_t rows, const std::vector<std::uint32_t>& order,

@@ -95,7 +95,7 @@ void arrange_latent_attention(const model_config&, arrangement&);
 // clang-format off
 #define TROUPE_FAMILIES(of) \
   of(llama) of(mistral) of(qwen2) of(qwen3) of(afmoe) of(apertus) of(arcee) of(axk1) of(bert) of(bloom) of(cohere) \
-  of(cohere2) of(cohere2_moe) of(deepseek_v2) of(deepseek_v3) of(deepseek_v32) of(bailing_hybrid) of(bamba) of(dots1) of(ernie4_5) \
+  of(cohere2) of(cohere2_moe) of(deepseek_v2) of(deepseek_v3) of(deepseek_v32) of(deepseek_v4) of(bailing_hybrid) of(bamba) of(dots1) of(ernie4_5) \
   of(ernie4_5_moe) of(exaone4) of(exaone_moe) of(falcon) of(falcon_h1) of(gemma) of(gemma2) of(gemma3_text) \
   of(gemma3n_text) of(gemma4_text) of(glm) of(glm4) of(glm4_moe) of(glm4_moe_lite) of(glm_moe_dsa) of(gpt2) \
   of(gpt_bigcode) of(gpt_neox) of(gpt_oss) of(gptj) of(granite) of(granite_swa) of(granitemoe) of(hy_v3) of(hy_v4) \

@@ -2,6 +2,7 @@
 // look at. Used by the other backend's thread.
 #pragma once
 
+#include "kernels/compressed_attention.hpp"
 #include "kernels/gaussian_gates.hpp"
 #include "kernels/gram_ops.hpp"
 #include "kernels/ops.hpp"
@@ -18,7 +19,8 @@ class forwarding_backend : public kernels::backend,
                            public kernels::recurrent_ops,
                            public kernels::gaussian_gates,
                            public kernels::gram_ops,
-                           public kernels::sparse_attention {
+                           public kernels::sparse_attention,
+                           public kernels::compressed_attention {
 public:
   explicit forwarding_backend(kernels::backend& inner) : inner_(inner) {}
 
@@ -125,6 +127,25 @@ public:
     choices().attend_chosen(out, qkv, heads, scores, chosen, cache, layer, step);
   }
 
+  void make_entries(const kernels::entry_making& how, kernels::kv_cache& cache, int from, int to,
+                    const kernels::batch& step) override {
+    entries().make_entries(how, cache, from, to, step);
+  }
+  void choose_entries(kernels::position_choice& to, const kernels::tensor& queries, const kernels::tensor& weights,
+                      int heads, int rate, const kernels::kv_cache& cache, int layer,
+                      const kernels::batch& step) override {
+    entries().choose_entries(to, queries, weights, heads, rate, cache, layer, step);
+  }
+  void attend_entries(const kernels::tensor& out, const kernels::tensor& q, int heads,
+                      const kernels::attention_scores& scores, const kernels::entry_view& seen,
+                      const kernels::kv_cache& cache, const kernels::batch& step) override {
+    entries().attend_entries(out, q, heads, scores, seen, cache, step);
+  }
+  void undo_rotation(const kernels::tensor& out, const kernels::tensor& x, int heads, int pairs, const float* angles,
+                     const kernels::batch& step) override {
+    entries().undo_rotation(out, x, heads, pairs, angles, step);
+  }
+
   // Only for models with recurrent layers; the other backend then has them.
   std::unique_ptr<kernels::state_cache> make_state_cache(const kernels::state_shape& shape) override {
     return recurrence().make_state_cache(shape);
@@ -174,6 +195,7 @@ public:
 protected:
   kernels::gaussian_gates& gates() { return dynamic_cast<kernels::gaussian_gates&>(inner_); }
   kernels::gram_ops& grams() { return dynamic_cast<kernels::gram_ops&>(inner_); }
+  kernels::compressed_attention& entries() { return dynamic_cast<kernels::compressed_attention&>(inner_); }
   kernels::sparse_attention& choices() { return dynamic_cast<kernels::sparse_attention&>(inner_); }
   kernels::recurrent_ops& recurrence() { return dynamic_cast<kernels::recurrent_ops&>(inner_); }
 

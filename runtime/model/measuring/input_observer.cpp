@@ -122,9 +122,24 @@ observing_backend::names matrices_of(const model_weights& weights) {
     add(layer.o, names.o(i));
     if (layer.latent && layer.latent->q)
       add(layer.latent->q, {names.latent_q(i)});
+    if (layer.compressed) {
+      const auto& compressed = *layer.compressed;
+      add(compressed.q, {names.compressed_q(i)});
+      for (std::size_t g = 0; g < compressed.groups.size(); ++g)
+        add(compressed.groups[g], {names.compressed_group(i, static_cast<int>(g))});
+      const auto made = [&](const entry_weights& of, const std::vector<wanted_tensor>& stored) {
+        if (of.made)
+          add(of.made, {stored[0], stored[1]});
+      };
+      if (compressed.entries.made)
+        made(compressed.entries, names.entries(i));
+      if (compressed.index_entries.made)
+        made(compressed.index_entries, names.index_entries(i));
+    }
     if (layer.indexer) {
       add(layer.indexer->q, {names.index_q(i)});
-      add(layer.indexer->key, {names.index_key(i)});
+      if (layer.indexer->key)
+        add(layer.indexer->key, {names.index_key(i)});
     }
     if (layer.grams) {
       const gram_tensors grams(weights.config, i);

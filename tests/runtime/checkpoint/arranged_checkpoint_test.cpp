@@ -6,13 +6,14 @@
 
 #include <cstring>
 #include <map>
+#include <numeric>
 
 using namespace troupe;
 using namespace troupe::test;
 
 namespace {
 
-/// f32 tensors with the values 0, 1, 2, ...
+/// f32 tensors with the values 0, 1, 2, ...; i64 where their names say so.
 class counted_checkpoint final : public checkpoint {
 public:
   explicit counted_checkpoint(const std::map<std::string, std::vector<std::size_t>>& shapes) {
@@ -20,7 +21,8 @@ public:
       std::size_t count = 1;
       for (const auto dimension : shape)
         count *= dimension;
-      tensors_[name] = {tensor_type::f32, shape, count * sizeof(float)};
+      tensors_[name] = name == "i64" ? tensor_info{tensor_type::i64, shape, count * sizeof(std::int64_t)}
+                                     : tensor_info{tensor_type::f32, shape, count * sizeof(float)};
     }
   }
 
@@ -36,6 +38,12 @@ public:
     return found == tensors_.end() ? nullptr : &found->second;
   }
   tensor_data read(std::string_view tensor) const override {
+    if (tensor == "i64") {
+      const auto all = find(tensor)->bytes / sizeof(std::int64_t);
+      std::shared_ptr<std::int64_t[]> numbers(new std::int64_t[all]);
+      std::iota(numbers.get(), numbers.get() + all, 0);
+      return numbers;
+    }
     const auto count = find(tensor)->bytes / sizeof(float);
     std::shared_ptr<float[]> values(new float[count]);
     for (std::size_t i = 0; i < count; ++i)
@@ -77,7 +85,8 @@ TEST_CASE("Stored tensors are presented whole, in part, transposed, shifted, or 
   how.tensors["slice"] = {.name = "three", .slices = 2, .slice = 1};
   how.tensors["slice_turned"] = {.name = "three", .slices = 2, .slice = 1, .transposed = true, .rows = list_of({0, 2})};
   how.tensors["row"] = {.name = "v", .as_row = true};
-  const auto tensors = arranged({{"a", {3, 2}}, {"v", {4}}, {"three", {2, 2, 3}}}, how);
+  how.tensors["numbers"] = {.name = "i64", .integers = true};
+  const auto tensors = arranged({{"a", {3, 2}}, {"v", {4}}, {"three", {2, 2, 3}}, {"i64", {2, 2}}}, how);
   using list_type = std::vector<float>;
   using shape = std::vector<std::size_t>;
   const auto check = [&](const char* name, const shape& expected_shape, const list_type& expected) {
@@ -95,6 +104,7 @@ TEST_CASE("Stored tensors are presented whole, in part, transposed, shifted, or 
   check("slice", {2, 3}, {6, 7, 8, 9, 10, 11});
   check("slice_turned", {2, 2}, {6, 9, 8, 11});
   check("row", {1, 4}, {0, 1, 2, 3});
+  check("numbers", {2, 2}, {0, 1, 2, 3});
 }
 
 TEST_CASE("Matrices in fp8 are scaled, too, row by row") {
@@ -148,5 +158,7 @@ TEST_CASE("A stored tensor that cannot be arranged is refused by its own name, a
         "m.safetensors: tensor `a` has the shape [3, 2, 2], expected an outermost dimension of 4");
   CHECK(said({.name = "a"}, {3, 2, 2}) ==
         "m.safetensors: tensor `a` has the shape [3, 2, 2], which is neither a matrix nor a vector");
+  CHECK(said({.name = "a", .integers = true}, {3, 2}) ==
+        "m.safetensors: tensor `a` is stored as F32, supported are I32 and I64");
   CHECK(said({.name = "b"}, {3, 2}).empty());
 }

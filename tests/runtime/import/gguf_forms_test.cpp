@@ -28,6 +28,7 @@ constexpr form_case form_cases[] = {
   {"families/bloom", "bloom"},
   {"families/cohere2-moe", "troupe"},
   {"families/deepseek-v32", "troupe"},
+  {"families/deepseek-v4", "troupe"},
   {"families/exaone-moe", "troupe"},
   {"families/glm4-moe-lite", "deepseek2"},
   {"families/glm-moe-dsa", "troupe"},

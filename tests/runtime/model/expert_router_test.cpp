@@ -66,6 +66,26 @@ TEST_CASE("A correction changes the choice, not the weights; the scale multiplie
   CHECK(choice.weights[1] == doctest::Approx(2.5 / (1 + std::exp(-3))));
 }
 
+TEST_CASE("Experts may be given for each token; then their scores only weigh them") {
+  auto config = four_experts(router_scores::root_softplus);
+  config.renormalise = true;
+  const std::vector<float> logits{0, 1, 2, 30};
+  const std::vector<int> given{2, 0};
+  const auto score = [](double x) { return std::sqrt(std::log1p(std::exp(x))); };
+  const auto choice = choose_experts(config, logits, {}, given);
+  CHECK(choice.experts == given);
+  CHECK(choice.weights[0] == doctest::Approx(score(2) / (score(2) + score(0))));
+  CHECK(choose_experts(config, logits).experts == std::vector<int>{3, 2});
+  CHECK(choose_experts(config, logits).weights[0] == doctest::Approx(score(30) / (score(30) + score(2))));
+  const std::vector<float> rows{0, 1, 2, 3, /**/ 9, 8, 0, 0};
+  const std::vector<int> of_rows{1, 3, /**/ 3, 2};
+  const auto used = group_by_expert(config, rows, {}, of_rows);
+  REQUIRE(used.size() == 3);
+  CHECK(used[0].expert == 1);
+  CHECK(used[1].rows == std::vector<std::int32_t>{1});
+  CHECK(used[2].rows == std::vector<std::int32_t>{0, 1});
+}
+
 TEST_CASE("Experts are chosen within the best groups, judged by their best expert or their best two") {
   auto config = four_experts(router_scores::sigmoid);
   config.groups = 2;

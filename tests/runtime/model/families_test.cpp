@@ -9,12 +9,12 @@ using namespace troupe::test;
 namespace {
 
 const std::vector<std::string> family_models{
-  "afmoe",    "bloom",        "cohere2-moe",    "nanochat",      "exaone-moe", "glm4-moe-lite",
-  "hy-v3",    "mellum",       "deepseek-v32",   "mimo-v2-flash", "step3p7",    "glm-moe-dsa",
-  "minicpm3", "muse-glimmer", "mistral-large4", "olmoe",         "youtu",      "cohere2",
-  "exaone4",  "gemma2",       "gemma3",         "gemma4",        "glm4-moe",   "gpt-neox",
-  "gpt-oss",  "gpt2",         "granite",        "llama4",        "mixtral",    "olmo2",
-  "opt",      "phi3",         "phi3-longrope",  "phi4-longrope", "qwen3-moe",  "smollm3"};
+  "afmoe",        "bloom",          "cohere2-moe", "nanochat",      "exaone-moe", "glm4-moe-lite", "hy-v3",
+  "mellum",       "deepseek-v32",   "deepseek-v4", "mimo-v2-flash", "step3p7",    "glm-moe-dsa",   "minicpm3",
+  "muse-glimmer", "mistral-large4", "olmoe",       "youtu",         "cohere2",    "exaone4",       "gemma2",
+  "gemma3",       "gemma4",         "glm4-moe",    "gpt-neox",      "gpt-oss",    "gpt2",          "granite",
+  "llama4",       "mixtral",        "olmo2",       "opt",           "phi3",       "phi3-longrope", "phi4-longrope",
+  "qwen3-moe",    "smollm3"};
 
 /// Random, of a few kB (make_family_models.py).
 const std::vector<std::string> tiny_family_models{
@@ -115,12 +115,23 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
   CHECK(failure_of([&] { load_weights(*indexed.tensors, indexed.config, backend, dtype::f32); }) ==
         "models of the family `deepseek_v32` need attention over positions that an indexer chooses, which only CPUs "
         "compute so far; this is basic");
+  const auto compressed = open("families/deepseek-v4");
+  const std::string no_entries = "models of the family `deepseek_v4` need attention over compressed keys, which only a "
+                                 "CPU without ranks computes so far; this is ";
+  CHECK(failure_of([&] { load_weights(*compressed.tensors, compressed.config, backend, dtype::f32); }) ==
+        no_entries + "basic");
   auto later = open("families/glm-moe-dsa");
   later.config.span = layer_span{1, 4, false, true};
   const auto cpu = kernels::make_cpu_backend({.threads = 1});
   CHECK(failure_of([&] { load_weights(*later.tensors, later.config, *cpu, dtype::f32); }) ==
         "models of the family `glm_moe_dsa` cannot be divided ahead of layer 1, which takes the choice of positions of "
         "the layer before");
+  auto tables = open("families/deepseek-v4");
+  tables.config.hashed = {true, true, true, false};
+  tables.config.span = layer_span{1, 4, false, true};
+  CHECK(failure_of([&] { load_weights(*tables.tensors, tables.config, *cpu, dtype::f32); }) ==
+        "models of the family `deepseek_v4` cannot be divided ahead of layer 1, whose experts depend on tokens: those "
+        "layers belong to the first part");
   auto halves = open("tiny_families/longcat-flash");
   halves.config.span = layer_span{1, 4, false, true};
   CHECK(
@@ -194,8 +205,9 @@ TEST_CASE("Families: memory estimates are what loading takes, also of experts an
   for (const std::string model :
        {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3",
         "families/gemma4", "families/llama4", "families/nanochat", "families/deepseek-v32", "families/mimo-v2-flash",
-        "families/step3p7", "tiny_families/apertus", "tiny_encoders/bert", "tiny_encoders/modernbert",
-        "tiny_families/gemma3n", "tiny_families/longcat-flash", "tiny_families/hy-v4", "families/mistral-large4"})
+        "families/step3p7", "families/deepseek-v4", "tiny_families/apertus", "tiny_encoders/bert",
+        "tiny_encoders/modernbert", "tiny_families/gemma3n", "tiny_families/longcat-flash", "tiny_families/hy-v4",
+        "families/mistral-large4"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);
@@ -231,6 +243,25 @@ TEST_CASE("SmallThinker: what the router reads, and which layers rotate, are par
   CHECK(largest_difference(with([](model_config& c) { c.experts.early = false; }), expected) > 1e-2);
   CHECK(largest_difference(with([](model_config& c) { c.unrotated.clear(); }), expected) > 1e-2);
   CHECK(largest_difference(with([](model_config& c) { c.windows.assign(c.windows.size(), 0); }), expected) > 1e-2);
+}
+
+TEST_CASE("DeepSeek V4: streams, entries, the choice among them, and tables of experts are parts of the result") {
+  std::mt19937 random(13);
+  const auto ids = random_tokens(random, 150, open("families/deepseek-v4").config.vocab);
+  const auto with = [&](const std::function<void(model_config&)>& change) {
+    auto other = open("families/deepseek-v4");
+    change(other.config);
+    engine e(other, targets().back(), 1, dtype::f32);
+    return e.step({{ids, 0, first_blocks(ids.size())}}, true).back();
+  };
+  const auto expected = with([](model_config&) {});
+  CHECK(largest_difference(with([](model_config& c) { c.hyper.passes = 1; }), expected) > 1e-4);
+  CHECK(largest_difference(with([](model_config& c) { c.indexer.top = 15; }), expected) > 1e-4);
+  CHECK(largest_difference(with([](model_config& c) { c.compressed.window = 31; }), expected) > 1e-3);
+  CHECK(largest_difference(with([](model_config& c) { c.rope.theta = 10000; }), expected) > 1e-3);
+  CHECK(failure_of([&] {
+          with([](model_config& c) { c.experts.count = 7; });
+        }).find("`model.layers.0.ffn.gate.weight`") != std::string::npos);
 }
 
 TEST_CASE("Gemma 3n: streams, inputs of layers and gates that count are parts of the result") {

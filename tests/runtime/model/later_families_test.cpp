@@ -263,6 +263,68 @@ TEST_CASE("Indexers: which layers choose positions, what the cache holds for the
         "config.json: `q_lora_rank` is null, but an indexer's queries are made of it");
 }
 
+TEST_CASE("DeepSeek V4: kinds of layers, what the cache holds for them, and what is refused by key") {
+  const std::string small = R"("head_dim":16,"n_routed_experts":4,"num_experts_per_tok":2,"o_groups":2,
+"index_head_dim":8,"index_n_heads":3,"sliding_window":5,"partial_rotary_factor":0.5,"hidden_act":"silu")";
+  const auto usual = config_of_family("deepseek_v4", small);
+  CHECK(usual.compressed.rates == std::vector<int>{128, 128, 128, 4, 128, 4});
+  CHECK(usual.compressed.indexed == std::vector<bool>{false, false, false, true, false, true});
+  CHECK(usual.hashed == std::vector<bool>{true, true, true, false, false, false});
+  CHECK(usual.hyper == hyper_config{.streams = 4, .passes = 20});
+  CHECK(usual.residual_width() == 64);
+  CHECK(usual.rope.theta == 160000);
+  REQUIRE(usual.local_rope);
+  CHECK(usual.local_rope->theta == 10000);
+  const auto some = config_of_family("deepseek_v4",
+                                     small + R"(,"compress_ratios":[0,4,128,0,4,0,0],"compress_rate_csa":8,
+"num_hash_layers":0,"rope_scaling":{"type":"yarn","factor":4,"original_max_position_embeddings":64})");
+  CHECK(some.compressed.rates == std::vector<int>{0, 8, 128, 0, 8, 0});
+  CHECK(some.hashed.empty());
+  CHECK(some.rope.attention_factor == 1);
+  CHECK(some.rope_of(0).theta == 10000);
+  CHECK(some.rope_of(1).theta == 160000);
+  CHECK(some.index_layer_of(4) == 7);
+  CHECK(some.entry_layer_of(1) == 8);
+  CHECK(some.entry_layer_of(2) == 11);
+  CHECK(some.entry_layer_of(4) == 13);
+  std::vector<kernels::kv_heads_shape> layers(6, {1, 16, false});
+  layers.resize(8, {1, 8, false});
+  for (const int heads : {2, 1, 2}) {
+    layers.push_back({1, 16, false});
+    layers.push_back({heads, 16});
+    if (heads == 2)
+      layers.push_back({2, 8});
+  }
+  CHECK(kv_shape_of(some, kernels::dtype::f32, 3).own == layers);
+  auto half = some;
+  half.span = layer_span{2, 6, false, true};
+  CHECK(half.entry_layer_of(2) == 5);
+  CHECK(half.entry_layer_of(4) == 7);
+  const auto says = [&](const std::string& more, const std::string& what) {
+    auto rest = small; // keys that `more` has are not given twice
+    for (const std::string key : {R"("o_groups":2,)", R"("index_head_dim":8,)"})
+      if (more.starts_with(key.substr(0, key.find(':'))))
+        rest.erase(rest.find(key), key.size());
+    CHECK(refusal_of_later("deepseek_v4", more + "," + rest) == "config.json: " + what);
+  };
+  says(R"("layer_types":["full_attention"])",
+       "`layer_types[0]` is `full_attention`, supported are sliding_attention, compressed_sparse_attention and "
+       "heavily_compressed_attention for this model_type");
+  says(R"("layer_types":["sliding_attention"])", "`layer_types` must have a value for each of 6 layers");
+  says(R"("compress_ratios":[16])", "`compress_ratios` has 16, supported are 0, 4 and 128");
+  says(R"("o_groups":3)",
+       "`o_groups` is 3, supported are divisors of the 4 heads, with at most 4194304 numbers of `o_lora_rank` in all");
+  says(R"("num_key_value_heads":2)", "`num_key_value_heads` is 2, supported is 1 for this model_type");
+  says(
+    R"("index_head_dim":6)",
+    "`index_head_dim` is 6, supported are even numbers from the 8 on that rotate, which times `index_n_heads` are at "
+    "most 4194304");
+  says(R"("n_shared_experts":2)", "`n_shared_experts` is 2, supported is 1");
+  says(R"("mlp_layer_types":["dense"])", "`mlp_layer_types[0]` is `dense`, supported are hash_moe and moe");
+  says(R"("compress_rates":{"heavily_compressed_attention":5000})",
+       "`compress_rates` has groups of 5000 tokens, supported are 4096");
+}
+
 TEST_CASE("MiMo and Step: heads, values and rotations by kind of layer, and cut activations by layer") {
   const std::string small = R"("num_key_value_heads":1,"head_dim":8,"v_head_dim":6,"n_routed_experts":4,
 "num_experts_per_tok":2,"sliding_window":9)";
