@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace troupe::kernels {
 
@@ -153,8 +154,9 @@ void chosen_attention::find_rows(const batch& step, int first_position) {
 
 void chosen_attention::choose(position_choice& to, const tensor& queries, const tensor& weights, int heads,
                               const layer_cache& keys, const batch& step, int rate) {
-  expect(queries.type == dtype::f32 && weights.type == dtype::f32 && keys.kv_heads == 1 &&
-           weights.cols == static_cast<std::size_t>(heads) &&
+  const bool weighed = to.blocks.size == 0;
+  expect(queries.type == dtype::f32 && keys.kv_heads == 1 &&
+           (!weighed || (weights.type == dtype::f32 && weights.cols == static_cast<std::size_t>(heads))) &&
            queries.cols == static_cast<std::size_t>(heads) * static_cast<std::size_t>(keys.head_dim),
          "choose_positions: queries and weights must be f32, of heads that share one key");
   const auto first_choosing = (std::int64_t{to.most} + 1) * rate - 1;
@@ -166,6 +168,8 @@ void chosen_attention::choose(position_choice& to, const tensor& queries, const 
   call.blocks = step.block_tables.data();
   call.rate = rate;
   call.tile_queries = keys.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
+  if (to.blocks.size > 0)
+    return choose_blocks(to, call, heads);
   if (to.groups.size == 1)
     return choose_rows(to, call, weights, heads, 0, rows_.size());
   expect(block_tokens % to.groups.size == 0, "choose_positions: groups must divide blocks");
@@ -178,6 +182,69 @@ void chosen_attention::choose(position_choice& to, const tensor& queries, const 
     call.op.cache = pool_keys(keys, call.blocks + of.first_block, of, (rows_[end - 1].position + 1) / call.grouped,
                               to.groups);
     choose_rows(to, call, weights, heads, first, end);
+  }
+}
+
+void chosen_attention::choose_blocks(position_choice& to, const call& call, int heads) {
+  const int size = to.blocks.size, best = to.most / size;
+  expect(to.most % size == 0 && to.blocks.last > 0 && to.heads == heads,
+         "choose_positions: whole blocks, the last of which is chosen, for each head");
+  const auto per_row = static_cast<std::size_t>(heads);
+  for (std::size_t first = 0; first < rows_.size();) {
+    // Takes as many rows as there is memory for their products, whole partitions of each.
+    std::size_t end = first, width = 0;
+    for (; end < rows_.size(); ++end) {
+      const auto needed = std::max(width,
+                                   ceil_div(static_cast<std::size_t>(rows_[end].position) + 1, partition_positions));
+      if (end > first && (end - first + 1) * per_row * needed * partition_tokens * sizeof(float) > score_memory)
+        break;
+      width = needed;
+    }
+    width *= partition_tokens;
+    auto* scores = scores_.reserve((end - first) * per_row * width);
+    parts_.clear();
+    for (std::size_t i = 0; i < (end - first) * per_row; ++i)
+      for (int p = 0; p * partition_tokens <= rows_[first + i / per_row].position; ++p)
+        parts_.push_back({i, p});
+    pool_.parallel_for(parts_.size(), [&](std::size_t i, int thread) {
+      const auto& [at, partition] = parts_[i];
+      multiply(call, rows_[first + at / per_row], static_cast<int>(at % per_row), partition,
+               scores + at * width + static_cast<std::size_t>(partition) * partition_tokens,
+               scratch_[static_cast<std::size_t>(thread)]);
+    });
+    pool_.parallel_for((end - first) * per_row, [&](std::size_t i, int thread) {
+      const auto& row = rows_[first + i / per_row];
+      const int blocks = row.position / size + 1;
+      auto* own = scores + i * width; // the blocks' scores take the places of the products
+      for (int b = 0; b < blocks; ++b)
+        own[b] = *std::max_element(own + b * size, own + std::min((b + 1) * size, row.position + 1));
+      for (int b = std::max(0, blocks - to.blocks.last); b < blocks; ++b)
+        own[b] = INFINITY;
+      auto* chosen = to.of(static_cast<std::size_t>(row.row), static_cast<int>(i % per_row));
+      choose_best(chosen, best, own, blocks, 1, scratch_[static_cast<std::size_t>(thread)].keys);
+      const int count = to.count(row.position);
+      for (int b = best - 1; b >= 0; --b) // from the last on, as positions take the places of blocks
+        for (int of = chosen[b] * size, k = std::min(size, count - b * size) - 1; k >= 0; --k)
+          chosen[b * size + k] = of + k;
+    });
+    first = end;
+  }
+}
+
+void chosen_attention::multiply(const call& call, const choosing_row& row, int head, int partition, float* products,
+                                thread_scratch& own) const {
+  const auto dim = static_cast<std::size_t>(call.op.cache.head_dim);
+  const auto* q = row_of<float>(*call.q, static_cast<std::size_t>(row.row)) + static_cast<std::size_t>(head) * dim;
+  auto* opposite = own.key.reserve(dim);
+  std::transform(q, q + dim, opposite, std::negate<>());
+  attention_tile tile;
+  tile.blocks = call.blocks + row.sequence->first_block;
+  tile.end_block = row.position / block_tokens + 1;
+  tile.count = 1;
+  // Scores are sums of what is above 0: of the query, less of its opposite.
+  for (const auto& [query, weight] : {std::pair(q, 1.0f), std::pair<const float*, float>(opposite, -1.0f)}) {
+    tile.queries[0] = {query, nullptr, row.position, head, 0, row.position + 1};
+    kernels_.score_positions(call.op, tile, partition, &weight, weight > 0, products);
   }
 }
 
@@ -307,7 +374,8 @@ void chosen_attention::attend(const tensor& out, const tensor& qkv, int heads, c
   groups_.clear();
   for (const auto& row : rows_)
     for (int head = 0; head < cache.kv_heads; ++head)
-      groups_.push_back({&row, head, 0, 0, chosen.of(static_cast<std::size_t>(row.row)), chosen.count(row.position)});
+      groups_.push_back(
+        {&row, head, 0, 0, chosen.of(static_cast<std::size_t>(row.row), head), chosen.count(row.position)});
   attend(call);
 }
 

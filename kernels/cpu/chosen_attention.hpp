@@ -78,6 +78,11 @@ private:
   /// Chooses for rows [first, end) of those that choose.
   void choose_rows(position_choice& to, const call& call, const tensor& weights, int heads, std::size_t first,
                    std::size_t end);
+  /// Blocks for all rows that choose, by each of `heads` heads.
+  void choose_blocks(position_choice& to, const call& call, int heads);
+  /// products = those of one head's query with the keys of a partition.
+  void multiply(const call& call, const choosing_row& row, int head, int partition, float* products,
+                thread_scratch& own) const;
   /// Keys of the first `count` groups of a sequence, one after another, f32.
   layer_cache pool_keys(const layer_cache& from, const std::int32_t* blocks, const sequence_rows& of, int count,
                         const key_groups& how);

@@ -57,14 +57,23 @@ struct indexer_config {
   // Of neighbouring positions, which are chosen together by the normed mean of their keys, and beside them a row
   // attends to those behind the last whole group; heads are normed and have no weights. 1: there are no groups.
   int group = 1;
+  // Or neighbouring positions of which each KV head chooses some by one head of queries, the last `newest` in any case;
+  // likewise normed, without weights. 0: there are no blocks.
+  int block = 0;
+  int newest = 1;
   bool pairs = false;            // checkpoints rotate neighbours together
   bool last = false;             // checkpoints rotate the last dimensions of a head, not the first
   float norm_eps = 1e-6f;        // of the norms of keys
   bool reads_hidden = false;     // queries are made of what the layer reads, behind a layer norm, not of their latent
   std::vector<bool> shared = {}; // [layers]: takes the choice of the layer before; or empty: none does
+  std::vector<bool> at = {};     // [layers]: attention sees what is chosen; or empty: in all
 
   explicit operator bool() const { return heads > 0; }
   bool operator==(const indexer_config&) const = default;
+
+  /// Heads are RMS-normed, queries are made of what the layer reads, and there are no weights.
+  bool plain() const { return group > 1 || block > 0; }
+  int choices() const { return block > 0 ? heads : 1; }
 };
 
 /// Attention over compressed keys (DeepSeek V4): there is one KV head, whose key is the value, too. A row sees the last
@@ -266,11 +275,13 @@ struct model_config {
       index += has_kv(i) ? 1 : 0;
     return index;
   }
-  /// Whether a layer has an indexer of its own.
+  /// Whether a layer attends to chosen positions, and whether it has an indexer of its own.
+  bool chooses(int layer) const {
+    return indexer && parts_of(layer).attention && (indexer.at.empty() || indexer.at[static_cast<std::size_t>(layer)]);
+  }
   bool indexes(int layer) const {
     const auto i = static_cast<std::size_t>(layer);
-    return indexer && parts_of(layer).attention && (indexer.shared.empty() || !indexer.shared[i]) &&
-      (!compressed || compressed.indexed[i]);
+    return chooses(layer) && (indexer.shared.empty() || !indexer.shared[i]) && (!compressed || compressed.indexed[i]);
   }
   /// The layer of the cache that has the keys of a layer's indexer: behind those of K and V.
   int index_layer_of(int layer) const {

@@ -85,7 +85,7 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
         add(all.index_q(i));
         if (!config.compressed)
           add(all.index_key(i));
-        if (config.indexer.group == 1)
+        if (!config.indexer.plain())
           add(all.index_weights(i));
       }
     }

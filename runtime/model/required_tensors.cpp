@@ -118,7 +118,7 @@ std::vector<wanted_tensor> tensor_names::all() const {
         add(index_entries(layer), false);
         add({index_q(layer), index_weights(layer)}, false);
       }
-    } else if (config_.indexes(layer) && config_.indexer.group > 1) {
+    } else if (config_.indexes(layer) && config_.indexer.plain()) {
       add({index_q(layer), index_key(layer), index_norm(layer), index_head_norm(layer)}, false);
     } else if (config_.indexes(layer)) {
       add({index_q(layer), index_key(layer), index_weights(layer)}, false);

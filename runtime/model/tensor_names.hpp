@@ -87,7 +87,7 @@ public:
     const auto& indexer = config_.indexer;
     return {prefix(layer) + "self_attn.indexer.wq_b.weight",
             {as_size(indexer.heads) * as_size(indexer.dim),
-             indexer.reads_hidden || indexer.group > 1
+             indexer.reads_hidden || indexer.plain()
                ? hidden_
                : as_size(config_.compressed ? config_.compressed.q_rank : config_.latent.q_rank)}};
   }
@@ -97,7 +97,7 @@ public:
   wanted_tensor index_norm(int layer) const {
     return {prefix(layer) + "self_attn.indexer.k_norm.weight", {as_size(config_.indexer.dim)}};
   }
-  wanted_tensor index_head_norm(int layer) const { // with groups: RMS norm of each head's queries
+  wanted_tensor index_head_norm(int layer) const { // plain ones: RMS norm of each head's queries
     return {prefix(layer) + "self_attn.indexer.q_norm.weight", {as_size(config_.indexer.dim)}};
   }
   wanted_tensor index_weights(int layer) const {

@@ -194,6 +194,12 @@ LATER = {
         LATENT, q_lora_rank=10, num_hidden_layers=3, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=12,
         swiglu_limit=0.5, index_topk=14, index_head_dim=8, index_n_heads=4, indexer_types=["full", "full", "shared"],
         hc_mult=3, rope_parameters=PLAIN)),
+    "minimax-m3": ("minimax_m3_vl_text", dict(
+        head_dim=8, rope_parameters=PLAIN | {"partial_rotary_factor": 0.5}, num_hidden_layers=3,
+        num_local_experts=4, num_experts_per_tok=2, intermediate_size=12, dense_intermediate_size=20,
+        shared_intermediate_size=10, swiglu_limit=1.5, index_n_heads=2, index_head_dim=6, index_block_size=5,
+        index_topk_blocks=3, layer_types=["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"],
+        mlp_layer_types=["dense", "sparse", "sparse"])),
 }
 
 

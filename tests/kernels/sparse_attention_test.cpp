@@ -409,3 +409,106 @@ TEST_CASE("Rows that choose groups attend to what they have chosen, as many posi
       }
     }
 }
+
+namespace {
+
+constexpr int sb_size = 21, sb_best = 14, sb_last = 2, sb_most = sb_best * sb_size; // beyond a partition
+
+} // namespace
+
+TEST_CASE("Each KV head chooses the blocks of its highest products, and the last ones, on every schedule") {
+  constexpr std::size_t columns = (sp_kv_heads + 1) * sp_dim;
+  generator random(10);
+  std::vector<float> rows; // small whole numbers: products are exact, many are alike, and many are negative
+  for (std::size_t i = 0; i < sp_tokens * columns; ++i)
+    rows.push_back(float(random.below(8) == 0 ? random.below(5) - 2 : 0));
+  std::vector<std::vector<std::int32_t>> expected(std::size_t(sp_tokens) * sp_kv_heads);
+  int negative = 0;
+  for (int row = sb_most; row < sp_tokens; ++row)
+    for (int head = 0; head < sp_kv_heads; ++head) {
+      std::vector<double> scores;
+      for (int t = 0; t <= row; ++t) {
+        double dot = 0;
+        for (std::size_t d = 0; d < sp_dim; ++d)
+          dot += double(rows[std::size_t(row) * columns + std::size_t(head) * sp_dim + d]) *
+            rows[std::size_t(t) * columns + sp_kv_heads * sp_dim + d];
+        if (t % sb_size == 0)
+          scores.push_back(dot);
+        scores.back() = std::max(scores.back(), dot);
+      }
+      negative += std::ranges::count_if(scores, [](double s) { return s <= 0; }) > 0;
+      for (int i = 0; i < sb_last; ++i)
+        scores[scores.size() - 1 - std::size_t(i)] = 1e9;
+      std::vector<int> order(scores.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::stable_sort(order, [&](int a, int b) { return scores[std::size_t(a)] > scores[std::size_t(b)]; });
+      std::sort(order.begin(), order.begin() + sb_best);
+      for (int i = 0; i < sb_best; ++i)
+        for (int t = order[std::size_t(i)] * sb_size; t < std::min((order[std::size_t(i)] + 1) * sb_size, row + 1); ++t)
+          expected[std::size_t(row * sp_kv_heads + head)].push_back(t);
+    }
+  CHECK(negative > 10);
+  const std::vector<int> chunk_lists[] = {{sp_tokens}, {293, 1, 1, 1, 160, 244}};
+  for (const isa target : tested_isas())
+    for (const kv_type type : {kv_type::f32, kv_type::bf16})
+      for (const auto& chunks : chunk_lists)
+        for (auto& device : machines(target)) {
+          CAPTURE(std::string(to_string(target)));
+          CAPTURE(to_string(type));
+          sparse_machine m(std::move(device), type);
+          bool equal = true;
+          int first = 0;
+          for (const int count : chunks) {
+            m.write(rows, sp_kv_heads, 1, first, count);
+            const sequence_rows who{0, count, first, 0};
+            auto q = sparse_machine::rows_of(rows, first, count);
+            q.cols = sp_kv_heads * sp_dim;
+            position_choice some;
+            some.reset(std::size_t(count), sb_most, {sb_size, sb_last}, sp_kv_heads);
+            m.sparse().choose_positions(some, q, {}, sp_kv_heads, *m.cache, 1, {{&who, 1}, m.table});
+            for (int r = std::max(0, sb_most - first); r < count; ++r)
+              for (int head = 0; head < sp_kv_heads; ++head)
+                equal = equal &&
+                  std::ranges::equal(std::span(some.of(std::size_t(r), head), std::size_t(some.count(first + r))),
+                                     expected[std::size_t((first + r) * sp_kv_heads + head)]);
+            first += count;
+          }
+          CHECK(equal);
+        }
+}
+
+TEST_CASE("Heads of K and V attend to positions of their own") {
+  constexpr std::size_t columns = (sp_query_heads + 2 * sp_kv_heads) * sp_width, width = sp_query_heads * sp_width;
+  constexpr int row = 400, half = sp_query_heads / sp_kv_heads * sp_width;
+  generator random(11);
+  const auto qkv = random.normal(sp_tokens * columns);
+  attention_scores scores;
+  scores.scale = 0.3f;
+  position_choice own;
+  own.reset(1, 40, {20, 1}, sp_kv_heads);
+  const int count = own.count(row);
+  CHECK(count == 21);
+  for (int i = 0; i < count; ++i) {
+    own.of(0, 0)[i] = i == count - 1 ? row : i;
+    own.of(0, 1)[i] = i == count - 1 ? row : 100 + 3 * i;
+  }
+  for (const isa target : tested_isas()) {
+    CAPTURE(std::string(to_string(target)));
+    sparse_machine m(make_backend(target, 2), kv_type::f32);
+    m.write(qkv, sp_query_heads, 0, 0, sp_tokens);
+    const auto attend = [&](const position_choice& chosen) {
+      numbers out(dtype::f32, width);
+      const sequence_rows who{0, 1, row, 0};
+      m.sparse().attend_chosen(out.rows(1), sparse_machine::rows_of(qkv, row, 1), sp_query_heads, scores, chosen,
+                               *m.cache, 0, {{&who, 1}, m.table});
+      return out;
+    };
+    const auto both = attend(own);
+    for (int head = 0; head < sp_kv_heads; ++head) {
+      position_choice one; // the same for both heads
+      one.reset(1, count);
+      std::copy_n(own.of(0, head), count, one.of(0));
+      CHECK(attend(one).slice(std::size_t(head) * half, half) == both.slice(std::size_t(head) * half, half));
+    }
+  }
+}

@@ -86,7 +86,7 @@ void decoder_attention::attend(int i, const tensor& normed, const tensor& attend
   if (config.encoder)
     scores.ahead = window > 0 ? window - 1 : kernels::all_ahead;
   const auto wide = narrow ? buffer_rows(spread_, step_.weights->compute, normed.rows, q) : attended;
-  if (indexer_) {
+  if (config.chooses(i)) {
     indexer_->choose(i, normed, cache, who);
     indexer_->attend(wide, qkv, scores, cache, cached, who);
   } else {

@@ -28,7 +28,7 @@ decoder_indexer::decoder_indexer(decoder_step& step, decoder_positions& position
     unrotated_.rows = backend_.upload(unrotated_table(config.indexer.dim, step.max_context()));
   if (config.indexer.group > 1)
     weights_ = backend_.upload(std::vector<float>(as_size(step.max_rows()) * as_size(config.indexer.heads), 1.0f));
-  chosen_.reset(as_size(step.max_rows()), step.config().indexer.top);
+  chosen_.reset(as_size(step.max_rows()) * as_size(config.indexer.choices()), step.config().indexer.top);
 }
 
 void decoder_indexer::read_queries(const tensor& in, const layer_weights& layer) {
@@ -61,6 +61,8 @@ void decoder_indexer::choose(int i, const tensor& normed, kernels::kv_cache& cac
   const auto& config = step_.config();
   if (!config.indexes(i))
     return; // the layer before has chosen
+  if (config.indexer.block > 0)
+    return choose_blocks(i, normed, cache, who);
   if (config.indexer.group > 1)
     return choose_groups(i, normed, cache, who);
   const auto& w = *step_.layer(i).indexer;
@@ -81,6 +83,22 @@ void decoder_indexer::choose(int i, const tensor& normed, kernels::kv_cache& cac
   chosen_.reset(rows, config.indexer.top);
   sparse_.choose_positions(chosen_, column_part(both, 0, heads * dim), weights, config.indexer.heads, cache, layer,
                            who);
+}
+
+void decoder_indexer::choose_blocks(int i, const tensor& normed, kernels::kv_cache& cache, const kernels::batch& who) {
+  const auto& config = step_.config();
+  const auto& w = *step_.layer(i).indexer;
+  const auto dim = as_size(config.indexer.dim), heads = as_size(config.indexer.heads);
+  const auto both = all(normed.rows), queries = column_part(both, 0, heads * dim);
+  const int layer = config.index_layer_of(i);
+  backend_.linear(queries, normed, *w.q);
+  backend_.linear(column_part(both, heads * dim, dim), normed, *w.key);
+  backend_.rope_write_kv(both, config.indexer.heads,
+                         {float_data(w.head_norm), float_data(w.key_norm.weight), config.norm_eps},
+                         (config.is_unrotated(i) ? unrotated_ : rope_).get(), cache, layer, who);
+  backend_.copy_tokens(cache, layer, who.common);
+  chosen_.reset(normed.rows, config.indexer.top, {config.indexer.block, config.indexer.newest}, config.indexer.heads);
+  sparse_.choose_positions(chosen_, queries, {}, config.indexer.heads, cache, layer, who);
 }
 
 void decoder_indexer::choose_groups(int i, const tensor& normed, kernels::kv_cache& cache, const kernels::batch& who) {

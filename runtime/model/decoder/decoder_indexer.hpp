@@ -27,6 +27,9 @@ public:
               kernels::kv_cache& cache, int layer, const kernels::batch& who);
 
 private:
+  /// The choice of blocks, by queries and keys that are normed and rotated.
+  void choose_blocks(int i, const kernels::tensor& normed, kernels::kv_cache& cache, const kernels::batch& who);
+
   /// Writes keys as they are, and leaves queries that are normed and rotated.
   void choose_groups(int i, const kernels::tensor& normed, kernels::kv_cache& cache, const kernels::batch& who);
 

@@ -144,7 +144,7 @@ std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int
     }
     if (config.parts_of(i).attention)
       bytes += static_cast<std::size_t>(config.kv_heads_of(i)) * kernels::kv_bytes(type, config.head_dim_of(i)) *
-        static_cast<std::size_t>(seen(context, config.indexer ? config.indexer.top : config.windows[as_size(i)]));
+        static_cast<std::size_t>(seen(context, config.chooses(i) ? config.indexer.top : config.windows[as_size(i)]));
     if (config.indexes(i))
       bytes += kernels::key_bytes(type, config.indexer.dim) * as_size(context);
   }
@@ -204,7 +204,7 @@ double prefill_operations(const model_config& config, int tokens) {
       continue;
     }
     if (config.parts_of(i).attention)
-      multiply_adds += 2 * q * seen_by_all(tokens, config.indexer ? config.indexer.top : config.windows[as_size(i)]);
+      multiply_adds += 2 * q * seen_by_all(tokens, config.chooses(i) ? config.indexer.top : config.windows[as_size(i)]);
     if (config.indexes(i)) {
       const double index = double(config.indexer.heads) * config.indexer.dim;
       multiply_adds += index * seen_by_all(tokens, 0) +

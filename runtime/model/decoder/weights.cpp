@@ -329,7 +329,7 @@ private:
       return indexer;
     }
     indexer->key = matrix(groups_.index_key(i));
-    if (to_.config.indexer.group > 1) {
+    if (to_.config.indexer.plain()) {
       indexer->key_norm = {vector({names_.index_norm(i)}), nullptr};
       indexer->head_norm = vector({names_.index_head_norm(i)});
       return indexer;

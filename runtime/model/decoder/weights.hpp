@@ -64,10 +64,10 @@ struct latent_weights {
 struct index_weights {
   std::unique_ptr<const kernels::matrix> q;    // [heads * dim, q_rank], or of hidden
   std::unique_ptr<const kernels::matrix> key;  // [dim, hidden]; null where keys are entries
-  norm_weights key_norm;                       // layer norm, [dim]; of groups RMS norm; of entries null
-  std::unique_ptr<const kernels::matrix> head; // [heads, hidden], the heads' weights; null with groups
+  norm_weights key_norm;                       // layer norm, [dim]; of plain ones RMS norm; of entries null
+  std::unique_ptr<const kernels::matrix> head; // [heads, hidden], the heads' weights; null of plain ones
   norm_weights query_norm;                     // layer norm of what queries are made of, [hidden]; or null
-  kernels::buffer head_norm;                   // with groups: RMS norm of each head's queries, [dim]
+  kernels::buffer head_norm;                   // of plain ones: RMS norm of each head's queries, [dim]
   growth_weights growth;
 };
 

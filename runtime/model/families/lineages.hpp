@@ -88,6 +88,8 @@ void arrange_shared_experts(const model_config&, const checkpoint&, arrangement&
 void bound_latent_attention(const model_config&, const std::string& file);
 /// Rows of `heads` heads of `plain` and `rotated` rows, with neighbouring pairs of the rotated ones as halves.
 row_order rotated_last(std::size_t heads, std::size_t plain, std::size_t rotated, bool interleaved);
+/// Rows of each of `heads` heads of an indexer, from row `first` on, in the order in which kernels rotate.
+row_order index_rows(const model_config&, int first, int heads);
 /// Its attention alone, for other formats of files.
 void arrange_latent_attention(const model_config&, arrangement&);
 
@@ -99,7 +101,7 @@ void arrange_latent_attention(const model_config&, arrangement&);
   of(ernie4_5_moe) of(exaone4) of(exaone_moe) of(falcon) of(falcon_h1) of(gemma) of(gemma2) of(gemma3_text) \
   of(gemma3n_text) of(gemma4_text) of(glm) of(glm4) of(glm4_moe) of(glm4_moe_lite) of(glm_moe_dsa) of(gpt2) \
   of(gpt_bigcode) of(gpt_neox) of(gpt_oss) of(gptj) of(granite) of(granite_swa) of(granitemoe) of(hy_v3) of(hy_v4) \
-  of(hunyuan_v1_dense) of(hunyuan_v1_moe) of(llama4_text) of(mellum) of(mimo_v2_flash) of(minicpm3) of(minimax_m2) \
+  of(hunyuan_v1_dense) of(hunyuan_v1_moe) of(llama4_text) of(mellum) of(mimo_v2_flash) of(minicpm3) of(minimax_m2) of(minimax_m3_vl_text) \
   of(ministral3) of(mistral4) of(mistral_large4_text) of(granitemoehybrid) of(internlm3) of(jina_embeddings_v3) of(kimi_linear) of(lfm2) \
   of(lfm2_moe) of(lfm3) of(mamba) of(mamba2) of(falcon_mamba) of(jamba) of(laguna) of(longcat_flash) of(mixtral) of(modernbert) of(mpt) of(muse_glimmer_text) of(nanochat) \
   of(nemotron) of(nemotron_h) of(nomic_bert) of(olmo2) of(olmoe) of(olmo3) of(olmo_hybrid) of(opt) of(phi) of(phi3) of(phimoe) \

@@ -157,7 +157,8 @@ void read_qwen4_exp(const reader& config, model_config& model) {
   read_grams(config, model);
 }
 
-/// Rows of each of `heads` heads of an indexer, from row `first` on, in the order in which kernels rotate.
+} // namespace
+
 row_order index_rows(const model_config& model, int first, int heads) {
   const int dim = model.indexer.dim;
   auto order = rotated_order(model.rope, dim);
@@ -170,6 +171,8 @@ row_order index_rows(const model_config& model, int first, int heads) {
       rows.push_back(static_cast<std::uint32_t>(first + head * dim) + row);
   return std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
 }
+
+namespace {
 
 void arrange_qwen4_exp(const model_config& model, const checkpoint& stored, arrangement& to) {
   arrange_qwen_hybrid(model, stored, to);

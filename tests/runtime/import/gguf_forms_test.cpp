@@ -72,6 +72,7 @@ constexpr form_case form_cases[] = {
   {"tiny_families/laguna", "troupe"},
   {"tiny_families/longcat-flash", "troupe"},
   {"tiny_families/hy-v4", "troupe"},
+  {"tiny_families/minimax-m3", "troupe"},
   {"tiny_families/mpt", "troupe"},
   {"tiny_families/phimoe", "troupe"},
   {"tiny_families/solar-open", "troupe"},

@@ -27,7 +27,7 @@ const std::vector<std::string> tiny_family_models{
   "ministral3", "mistral4", "seed-oss", "smallthinker", "smallthinker-softmax",
   // Of late 2026, and older ones that were left out.
   "gpt-bigcode", "gpt-bigcode-heads", "gptj", "granite-swa", "internlm3", "mpt", "olmoe", "phimoe", "solar-open",
-  "axk1", "hy-v4", "laguna", "laguna-elements", "longcat-flash",
+  "axk1", "hy-v4", "laguna", "laguna-elements", "longcat-flash", "minimax-m3",
   // The texts of multimodal models.
   "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
@@ -202,12 +202,26 @@ TEST_CASE("Families: computed in bf16, logits stay within what rounding explains
 }
 
 TEST_CASE("Families: memory estimates are what loading takes, also of experts and learned positions") {
-  for (const std::string model :
-       {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3",
-        "families/gemma4", "families/llama4", "families/nanochat", "families/deepseek-v32", "families/mimo-v2-flash",
-        "families/step3p7", "families/deepseek-v4", "tiny_families/apertus", "tiny_encoders/bert",
-        "tiny_encoders/modernbert", "tiny_families/gemma3n", "tiny_families/longcat-flash", "tiny_families/hy-v4",
-        "families/mistral-large4"})
+  for (const std::string model : {"families/gpt2",
+                                  "families/gpt-oss",
+                                  "tiny_families/qwen2-moe",
+                                  "families/opt",
+                                  "tiny_families/deepseek-v3",
+                                  "families/gemma4",
+                                  "families/llama4",
+                                  "families/nanochat",
+                                  "families/deepseek-v32",
+                                  "families/mimo-v2-flash",
+                                  "families/step3p7",
+                                  "families/deepseek-v4",
+                                  "tiny_families/apertus",
+                                  "tiny_encoders/bert",
+                                  "tiny_encoders/modernbert",
+                                  "tiny_families/gemma3n",
+                                  "tiny_families/longcat-flash",
+                                  "tiny_families/hy-v4",
+                                  "families/mistral-large4",
+                                  "tiny_families/minimax-m3"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);
@@ -225,8 +239,24 @@ TEST_CASE("Families: logits do not depend on the schedule") {
       check_schedules("families/" + model, targets().back(), compute, random);
   for (const precision as :
        {precision(dtype::f32), precision(dtype::bf16), precision{dtype::bf16, kernels::quantization::int8}})
-    for (const std::string model : {"gemma3n", "hy-v4", "laguna", "longcat-flash", "smallthinker"})
+    for (const std::string model : {"gemma3n", "hy-v4", "laguna", "longcat-flash", "minimax-m3", "smallthinker"})
       check_schedules("tiny_families/" + model, targets().back(), as, random);
+}
+
+TEST_CASE("MiniMax M3: the blocks that heads choose are part of the result") {
+  std::mt19937 random(13);
+  const auto source = open("tiny_families/minimax-m3");
+  const auto ids = random_tokens(random, 60, source.config.vocab);
+  const auto with = [&](const std::function<void(model_config&)>& change) {
+    auto other = open("tiny_families/minimax-m3");
+    change(other.config);
+    engine e(other, targets().back(), 1, dtype::f32);
+    return e.step({{ids, 0, first_blocks(ids.size())}}, true).back();
+  };
+  const auto expected = with([](model_config&) {});
+  CHECK(largest_difference(with([](model_config& c) { c.indexer.top += 5; }), expected) > 1e-2);
+  CHECK(largest_difference(with([](model_config& c) { c.indexer.newest = 3; }), expected) > 1e-2);
+  CHECK(largest_difference(with([](model_config& c) { c.indexer.at[1] = false; }), expected) > 1e-2);
 }
 
 TEST_CASE("SmallThinker: what the router reads, and which layers rotate, are parts of the result") {

@@ -325,6 +325,43 @@ TEST_CASE("DeepSeek V4: kinds of layers, what the cache holds for them, and what
        "`compress_rates` has groups of 5000 tokens, supported are 4096");
 }
 
+TEST_CASE("MiniMax M3: which layers choose blocks for each KV head, in words of now and before, and what is refused") {
+  const std::string words = R"("full_attention","minimax_m3_sparse","minimax_m3_sparse","full_attention",
+"minimax_m3_sparse","full_attention")";
+  const std::string small = R"("num_key_value_heads":2,"head_dim":8,"num_local_experts":4,"num_experts_per_tok":2,
+"partial_rotary_factor":0.5,)";
+  const auto now = config_of_family("minimax_m3_vl_text",
+                                    small + R"("index_n_heads":2,"index_head_dim":6,"index_block_size":5,
+"index_topk_blocks":3,"mlp_layer_types":["dense","sparse","sparse","sparse","sparse","sparse"],"layer_types":[)" +
+                                      words + "]");
+  CHECK(now.indexer ==
+        indexer_config{.heads = 2, .dim = 6, .top = 15, .block = 5, .at = {false, true, true, false, true, false}});
+  CHECK(now.index_layer_of(4) == 8);
+  CHECK_FALSE(now.indexes(3));
+  CHECK(now.ffn == 12288);
+  CHECK(now.experts.ffn == 24);
+  CHECK(now.experts.scale == 2);
+  CHECK_FALSE(now.is_sparse(0));
+  const auto before = config_of_family("minimax_m3_vl_text",
+                                       small + R"("moe_layer_freq":[0,1,1,1,1,1],"sparse_attention_config":{
+"sparse_num_index_heads":2,"sparse_index_dim":6,"sparse_block_size":5,"sparse_topk_blocks":3,"sparse_local_block":1,
+"sparse_attention_freq":[0,1,1,0,1,0]})");
+  CHECK(before == now);
+  CHECK_FALSE(bool(config_of_family("minimax_m3_vl_text", small + R"("index_n_heads":9)").indexer));
+  const auto says = [&](const std::string& more, const std::string& what) {
+    CHECK(refusal_of_later("minimax_m3_vl_text", small + more + R"(,"layer_types":[)" + words + "]") ==
+          "config.json: " + what);
+  };
+  says(R"("index_n_heads":4)", "`index_n_heads` is 4, supported are as many as `num_key_value_heads`, 2");
+  says(R"("index_n_heads":2,"index_local_blocks":0)",
+       "`index_local_blocks` is 0, supported are 1 to `index_topk_blocks`, 16");
+  says(
+    R"("index_n_heads":2,"index_head_dim":2)",
+    "`index_head_dim` is 2, supported are even numbers from the rotated dimensions of heads on, if these are a part");
+  CHECK(refusal_of_later("minimax_m3_vl_text", small + R"("layer_types":["full_attention"])") ==
+        "config.json: `layer_types` must hold 6 words, found 1");
+}
+
 TEST_CASE("MiMo and Step: heads, values and rotations by kind of layer, and cut activations by layer") {
   const std::string small = R"("num_key_value_heads":1,"head_dim":8,"v_head_dim":6,"n_routed_experts":4,
 "num_experts_per_tok":2,"sliding_window":9)";
