@@ -73,7 +73,8 @@ TEST_CASE("clamped SwiGLU clamps gate from above and up on both sides") {
   const std::size_t width = 37;
   for (const isa target : tested_isas())
     for (const activation act :
-         {activation{activation_type::clamped_swiglu, 1.702f, 7}, activation{activation_type::cut_swiglu, 1, 3}}) {
+         {activation{activation_type::clamped_swiglu, 1.702f, 7}, activation{activation_type::cut_swiglu, 1, 3},
+          activation{activation_type::cut_swiglu, 0.95f, 3}}) {
       const auto device = make_backend(target);
       generator random;
       const auto gate = random.normal(width, 6), up = random.normal(width, 6), bias = random.normal(2 * width);

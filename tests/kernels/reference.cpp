@@ -168,7 +168,7 @@ double activated(activation_type type, double x) {
 
 double gated(const activation& act, double gate, double up) {
   if (act.type == activation_type::cut_swiglu)
-    return std::min(activated(activation_type::silu, gate), double(act.limit)) *
+    return std::min(activated(activation_type::silu, gate), double(act.alpha) * act.limit) *
       std::clamp(up, -double(act.limit), double(act.limit));
   if (act.type != activation_type::clamped_swiglu)
     return activated(act.type, gate) * up;

@@ -67,7 +67,7 @@ template <activation_type Act>
     return swish(gate, broadcast(act.alpha) * gate) * (up + broadcast(1.0f));
   } else if constexpr (Act == activation_type::cut_swiglu) {
     const vec most = broadcast(act.limit);
-    return min(most, swish(gate, gate)) * min(most, max(broadcast(-act.limit), up));
+    return min(broadcast(act.alpha * act.limit), swish(gate, gate)) * min(most, max(broadcast(-act.limit), up));
   } else {
     return activated<Act>(act, gate) * up;
   }

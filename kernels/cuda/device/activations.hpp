@@ -58,9 +58,10 @@ TROUPE_DEVICE float gated(const activation& act, float gate, float up) {
     return activated(act, gate) * up;
   const float most = act.limit;
   const bool cut = act.type == activation_type::cut_swiglu;
+  const float highest = cut ? act.alpha * most : most;
   if (cut)
     gate = swish(gate, gate);
-  gate = gate > most ? most : gate;
+  gate = gate > highest ? highest : gate;
   up = up > most ? most : up < -most ? -most : up;
   return cut ? gate * up : swish(gate, act.alpha * gate) * (up + 1);
 }

@@ -143,7 +143,7 @@ void read_entry_indexer(const reader& config, model_config& model) {
 void read_hashed_experts(const reader& config, model_config& model) {
   auto& experts = model.experts;
   read_expert_counts(config, model, {"n_routed_experts", "num_local_experts"}, 256, 6);
-  experts.ffn = config.integer("moe_intermediate_size", 1, max_ffn, 2048);
+  experts.ffn = model.ffn = config.integer("moe_intermediate_size", 1, max_ffn, 2048);
   require_number(config, "n_shared_experts", 1);
   experts.shared_ffn = experts.ffn;
   require_word(config, "scoring_func", {"sqrtsoftplus", "sigmoid"});

@@ -151,7 +151,8 @@ TEST_CASE("CUDA: activations are accurate over the whole range, alone and as gat
     device->linear_activated(out.view, in.view, *pair, {type}, true);
     check_close(out.read().values(), want_gated, tolerance_gated, what + " gated");
   }
-  const activation curve{xielu, 0.9f, -1e-6f, 0.5f, 1.3f}, clamped{clamped_swiglu, 1.702f, 7}, cut{cut_swiglu, 1, 0.5f};
+  const activation curve{xielu, 0.9f, -1e-6f, 0.5f, 1.3f}, clamped{clamped_swiglu, 1.702f, 7},
+    cut{cut_swiglu, 0.9f, 0.5f};
   std::vector<double> want, tolerance, want_gated, tolerance_gated;
   for (const float x : inputs) {
     want.push_back(x > 0 ? 0.9 * x * x + 0.5 * x : (std::expm1(std::min<double>(x, -1e-6)) - x) * 1.3 + 0.5 * x);
