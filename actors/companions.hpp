@@ -28,6 +28,13 @@ protected:
 class companions final : public caf::execution_unit {
 public:
   explicit companions(caf::actor_system& system) : execution_unit(&system) {}
+  /// Where the host fails, those that have not had their turn have it elsewhere: else they would never have one again.
+  ~companions() override {
+    for (auto* job : due_)
+      hand_over(job);
+  }
+  companions(const companions&) = delete;
+  companions& operator=(const companions&) = delete;
 
   /// When this returns, the companions have handled the message and what followed from it, unless another thread runs
   /// them just now.
@@ -37,8 +44,11 @@ public:
       caf::make_mailbox_element(caf::actor_cast<caf::strong_actor_ptr>(host), caf::make_message_id(), {},
                                 std::forward<Content>(content)...),
       this);
-    for (; !due_.empty(); due_.pop_front())
-      run(due_.front());
+    while (!due_.empty()) {
+      auto* job = due_.front();
+      due_.pop_front();
+      run(job);
+    }
   }
 
   /// Called by those who send from this thread, if nobody runs the receiver yet.

@@ -196,6 +196,21 @@ TEST_CASE("what a companion sends to an actor that is none runs elsewhere, in or
   }
 }
 
+TEST_CASE("companions that wait for their turn when their host fails have it elsewhere") {
+  companion_scene scene;
+  scene.settle();
+  auto& log = *scene.log;
+  {
+    companions with(scene.system);
+    caf::actor_cast<caf::abstract_actor*>(scene.next)
+      ->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, 77), &with);
+  }
+  CHECK(soon([&] {
+    const std::lock_guard lock(log.mutex);
+    return !log.passed_on.empty() && log.passed_on.back().number == 77;
+  }));
+}
+
 TEST_CASE("what others send to a companion does not run on the host's thread") {
   companion_scene scene;
   scene.settle();
