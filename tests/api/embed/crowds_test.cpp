@@ -485,6 +485,25 @@ TEST_CASE("crowds of further families give every request the bits that it has al
   crowd_vocabulary = 695;
 }
 
+TEST_CASE(
+  "crowds over compressed keys have the same bits in stages, in replicas, with roles, a disk and other memory") {
+  const test::temp_folder folder;
+  crowd_vocabulary = 640;
+  auto alone = without_guesses(test_data() + "/families/deepseek-v4", {"f32", "none", "auto"}, devices().back());
+  auto crowded = alone;
+  SUBCASE("in two stages") { crowded.stages = 2; }
+  SUBCASE("in replicas") { crowded.replicas = 2; }
+  SUBCASE("with roles, a disk and other memory") {
+    crowded.roles = "prefill:1,decode:1";
+    crowded.kv_disk = (std::filesystem::path(folder.path()) / "kv").string();
+    crowded.swap_bytes = 256 << 10;
+  }
+  const auto taken = check_crowds(alone, crowded, 2, 36);
+  CHECK(taken.cached_tokens > 0);
+  CHECK(taken.accepted > 0);
+  crowd_vocabulary = 695;
+}
+
 TEST_CASE("crowds whose attention sees chosen positions have the same bits with roles, a disk, and other memory") {
   const test::temp_folder folder;
   crowd_vocabulary = 640;
@@ -614,6 +633,7 @@ TEST_CASE("crowds whose guesses branch give every request the same bits as alone
   SUBCASE("with K and V in int8, on two ranks") { in = {in.model, "bf16", "int8", 2, 1}; }
   SUBCASE("with K and V in fp8, in two stages") { in = {in.model, "bf16", "fp8", 1, 2}; }
   SUBCASE("of a model that chooses positions") { in = {family("deepseek-v32"), "bf16", "int8"}; }
+  SUBCASE("of a model whose keys are compressed") { in = {family("deepseek-v4"), "bf16", "int8"}; }
   SUBCASE("of a model with short convolutions") { in.model = family("lfm2"); }
   SUBCASE("of a model with delta rules and n-grams, on two ranks") { in = {family("qwen4-exp"), "bf16", "auto", 2, 1}; }
   SUBCASE("of a model with Mamba layers, in two stages") { in = {family("granite-hybrid"), "f32", "auto", 1, 2}; }
