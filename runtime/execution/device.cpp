@@ -91,7 +91,7 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
   const bool heads = config.part().heads;
   estimate.scratch += device.step_memory(sizes, heads ? config.vocab : 0, estimate.kv_block);
   if (!heads && !device.capabilities().own_memory) // what a GPU passes on is in host memory
-    estimate.scratch += lent_stage_rows * as_size(std::max(sizes.rows, decodes)) * as_size(config.hidden) *
+    estimate.scratch += lent_stage_rows * as_size(std::max(sizes.rows, decodes)) * as_size(config.residual_width()) *
       sizeof(float);
   if (heads && device.capabilities().own_memory && device.capabilities().hidden_states)
     estimate.scratch += states_at_once * as_size(config.hidden) * sizeof(float);

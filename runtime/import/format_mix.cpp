@@ -146,7 +146,8 @@ bool is_exact_when_written(std::string_view tensor) {
   return tensor.ends_with(".mlp.gate.weight") || tensor.ends_with(".shared_expert_gate.weight") ||
     tensor.ends_with(".indexer.weights_proj.weight") || tensor.ends_with("conv.weight") ||
     tensor.ends_with(".recurrent.decay") || tensor == "model.position_embeddings.weight" ||
-    tensor == "model.token_type_embeddings.weight" || tensor.find(".altup.") != tensor.npos;
+    tensor == "model.token_type_embeddings.weight" || tensor.find(".altup.") != tensor.npos ||
+    tensor.find(".shared_block.pair.") != tensor.npos;
 }
 
 tensor_type written_type(std::string_view tensor, const tensor_info& info, const export_format& format,

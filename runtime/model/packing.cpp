@@ -50,6 +50,10 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
       if (config.recurrent.type == recurrent_type::selective)
         add(all.recurrent_parts(i));
     }
+    if (config.shared_blocks && parts.attention)
+      add(all.block_output(i));
+    if (config.borrows_block(i))
+      continue;
     if (parts.attention) {
       add(all.qkv(i));
       add(all.o(i));

@@ -72,7 +72,7 @@ step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before
   move(plan.moves);
   if (before) {
     tokens_ = before->tokens;
-    const auto width = static_cast<std::size_t>(config.hidden);
+    const auto width = static_cast<std::size_t>(config.residual_width());
     decoder_.receive({const_cast<float*>(before->rows.get()), kernels::dtype::f32, plan.tokens.size(), width, width});
   } else {
     take_tokens(plan);

@@ -24,6 +24,8 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
     states_.emplace(step_);
   if (step_.config().altup)
     streams_.emplace(step_);
+  if (step_.config().shared_blocks)
+    blocks_.emplace(step_, attention_);
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
@@ -48,8 +50,12 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
   if (states_)
     states_->begin(who);
   const auto part = config.part();
+  if (blocks_ && !part.embeds)
+    blocks_->begin();
   if (hook && part.embeds)
     hook(0, residual);
+  if (blocks_ && part.embeds) // which the hook may have changed
+    blocks_->begin();
   for (int i = part.first; i < part.end; ++i) {
     const auto& layer = step_.layer(i);
     const auto parts = config.parts_of(i);
@@ -58,13 +64,15 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
       step_.backend.gather_rows(normed, residual);
       mlps_.score_experts(normed, *layer.mixture);
     }
-    if (parts.mixes())
+    if (layer.block)
+      blocks_->read(i, normed, cache, who);
+    else if (parts.mixes())
       step_.normalise(normed, residual, layer.input_norm);
     if (parts.recurrence)
       states_->add(i, normed);
-    if (parts.attention)
+    if (parts.attention && !layer.block)
       attention_.add(i, normed, cache, who);
-    if (parts.mlp) {
+    if (parts.mlp && !layer.block) {
       if (!config.parallel)
         step_.normalise(normed, residual, layer.post_norm);
       mlps_.add(i, normed);
@@ -76,6 +84,8 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
     if (hook)
       hook(i + 1, residual);
   }
+  if (blocks_ && !part.heads)
+    blocks_->end();
   if (states_)
     states_->end();
 }
@@ -97,11 +107,11 @@ void decoder::conclude(std::span<const std::int32_t> logit_rows, const tensor& l
                         hidden.cols == as_size(config.hidden) && std::ranges::all_of(hidden_rows, is_row)),
                      "hidden states of other rows, or of another shape");
   if (!hidden_rows.empty())
-    step_.normalise(hidden, residual(), step_.weights->final_norm, hidden_rows.data());
+    step_.normalise(hidden, step_.residual(), step_.weights->final_norm, hidden_rows.data());
   if (logit_rows.empty())
     return;
   const auto last = step_.normed(logit_rows.size());
-  step_.normalise(last, residual(), step_.weights->final_norm, logit_rows.data());
+  step_.normalise(last, step_.residual(), step_.weights->final_norm, logit_rows.data());
   project(logits, last);
 }
 
@@ -115,7 +125,8 @@ void decoder::project(const tensor& logits, const tensor& states) {
 }
 
 void decoder::receive(const tensor& rows) {
-  require_in_decoder(rows.type == dtype::f32 && rows.cols == as_size(step_.config().hidden), "rows of another shape");
+  require_in_decoder(rows.type == dtype::f32 && rows.cols == as_size(step_.config().residual_width()),
+                     "rows of another shape");
   const auto to = receive(rows.rows);
   if (rows.rows > 0)
     step_.backend.gather_rows(to, rows);

@@ -4,6 +4,7 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/model/decoder/decoder_attention.hpp"
+#include "runtime/model/decoder/decoder_blocks.hpp"
 #include "runtime/model/decoder/decoder_inputs.hpp"
 #include "runtime/model/decoder/decoder_mlp.hpp"
 #include "runtime/model/decoder/decoder_positions.hpp"
@@ -49,18 +50,19 @@ public:
 
   void embed(std::span<const token_id> tokens, const kernels::batch& who) { inputs_.embed(tokens, who); }
 
-  /// Copies the residual stream of the layers before: f32 [rows, hidden], in device memory.
+  /// Copies what the span before passed on: f32 [rows, model_config::residual_width()], in device memory.
   void receive(const kernels::tensor& rows);
 
-  /// Where so many rows belong, f32 [rows, hidden], for a caller who copies them there before `run`.
+  /// Where so many rows belong, f32 [rows, residual_width()], for a caller who copies them there before `run`.
   kernels::tensor receive(std::size_t rows);
 
   /// The span's layers. `cache` has them alone.
   void run(const kernels::batch& who, kernels::kv_cache& cache, const layer_hook& hook = {},
            added_products* added = nullptr);
 
-  /// The residual stream of the step's rows, f32 [rows, hidden]; valid until the next step.
-  kernels::tensor residual() const { return step_.residual(); }
+  /// What the step's rows pass on to the span behind, f32 [rows, residual_width()]: their residual stream, and what else
+  /// later layers read. Valid until the next step.
+  kernels::tensor residual() const { return blocks_ ? blocks_->passed() : step_.residual(); }
 
   void conclude(std::span<const std::int32_t> logit_rows, const kernels::tensor& logits,
                 std::span<const std::int32_t> hidden_rows = {}, const kernels::tensor& hidden = {});
@@ -83,6 +85,7 @@ private:
   decoder_mlps mlps_;
   std::optional<decoder_states> states_;   // if the model has recurrent layers
   std::optional<decoder_streams> streams_; // if layers compute one of several
+  std::optional<decoder_blocks> blocks_;   // if layers share some
 };
 
 } // namespace troupe
