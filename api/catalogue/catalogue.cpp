@@ -146,13 +146,15 @@ request_handle catalogue::submit(generation request, event_sink sink) {
   }
   const auto found = house_->find_there(request.model);
   const bool is_known = found || house_->find(request.model);
-  if (found)
+  std::shared_ptr<used_request> its;
+  if (found) {
+    its = std::make_shared<used_request>(house_, *found); // before the use that it ends
     house_->roster.begin_use(*found);
+  }
   lock.unlock();
   if (!found)
     return is_known ? refuse(errc::unavailable, "the model `" + request.model + "` is not loaded")
                     : refuse(errc::not_found, "the model `" + request.model + "` is not served any more");
-  const auto its = std::make_shared<used_request>(house_, *found);
   try {
     return house_->with_engine(*found, [&](const engine& running) {
       auto heard = [its, next = std::move(sink)](event e) {

@@ -198,7 +198,7 @@ void engine_house::end_unread(lock& held, std::size_t for_model) {
   for (std::size_t i = 0; i < residents.size(); ++i)
     if (!roster.is_listed(i) && roster.entry(i).name == is.name)
       for (const auto& [_, each] : residents[i].unread)
-        if (auto one = each.which.lock(); one && each.since <= before)
+        if (auto one = each.since <= before ? each.which.lock() : nullptr)
           all.push_back(std::move(one));
   for (const auto& one : all)
     one->cut({errc::unavailable,

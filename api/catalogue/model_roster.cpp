@@ -277,7 +277,7 @@ void model_roster::refuse(std::size_t model, error why, time now) {
 bool model_roster::refuse_behind_namesake(time now) {
   for (const auto model : queue_) {
     auto& one = models_[model];
-    if (!one.unread_ended || !waits_for_namesake(model) ||
+    if (!one.unread_ended || !namesake_answers(model) ||
         now < *one.behind_since + longest_wait_of(one.is) + time_to_end)
       continue;
     one.comes_back = true;
@@ -325,6 +325,14 @@ bool model_roster::waits_for_namesake(std::size_t model) const {
   return false;
 }
 
+/// Those that load or unload go by themselves.
+bool model_roster::namesake_answers(std::size_t model) const {
+  for (std::size_t i = 0; i < models_.size(); ++i)
+    if (const auto& other = models_[i]; !is_listed(i) && other.is.name == models_[model].is.name && is_there(other))
+      return true;
+  return false;
+}
+
 std::optional<model_roster::action> model_roster::next(time now) {
   for (std::size_t i = 0; i < models_.size(); ++i) {
     const auto& one = models_[i];
@@ -338,7 +346,7 @@ std::optional<model_roster::action> model_roster::next(time now) {
   }
   for (const auto model : queue_) {
     auto& one = models_[model];
-    if (!waits_for_namesake(model))
+    if (!namesake_answers(model))
       continue;
     one.behind_since = one.behind_since.value_or(now);
     if (now >= *one.behind_since + longest_wait_of(one.is) && !std::exchange(one.unread_ended, true))
@@ -372,7 +380,7 @@ std::optional<model_roster::time> model_roster::wake_at() const {
       at(*one.again);
   }
   for (const auto model : queue_)
-    if (const auto& one = models_[model]; one.behind_since && waits_for_namesake(model))
+    if (const auto& one = models_[model]; one.behind_since && namesake_answers(model))
       at(*one.behind_since + longest_wait_of(one.is) + (one.unread_ended ? time_to_end : duration()));
   if (!queue_.empty())
     if (const auto by = waits_for(queue_.front()); by && models_[by->by].now != state::unloading)

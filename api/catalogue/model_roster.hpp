@@ -149,6 +149,7 @@ private:
   time gives_way_at(const model& one) const;
   std::optional<leaver> first_to_leave(time now) const;
   time room_needed_by() const;
+  bool namesake_answers(std::size_t model) const;
   void refuse(std::size_t model, error why, time now);
   bool refuse_behind_namesake(time now);
   void pause(model& one, time now);

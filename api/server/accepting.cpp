@@ -118,7 +118,7 @@ asio::awaitable<void> turn_away(std::shared_ptr<byte_stream> refused, place_at_t
     co_await asio::async_write(bytes, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
   bytes.shutdown_send();
   char ignored[1024];
-  while (!ec)
+  while (!ec && std::chrono::steady_clock::now() < deadline.expiry())
     co_await bytes.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
 }
 

@@ -172,7 +172,8 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
   else if (head.method() == http::verb::post && !to->row->any_content_type &&
            !is_json(view(head[http::field::content_type])))
     result.answer = refusal(415, "send JSON, with `Content-Type: application/json`");
-  else if (const auto coding = view(head[http::field::content_encoding]); !coding.empty() && coding != "identity")
+  else if (const auto coding = view(head[http::field::content_encoding]);
+           !coding.empty() && !boost::beast::iequals(coding, "identity"))
     result.answer = refusal(415,
                             "send the body as it is: `Content-Encoding: " + to_utf8(coding) + "` is not undone here");
   return result;

@@ -91,7 +91,7 @@ struct judged_logits {
 /// What one stage of a pipeline gives the next: the residual stream of a step's rows, and what goes along. Lent, as
 /// logits are.
 struct stage_rows {
-  std::shared_ptr<const float> rows;    // [plan.tokens.size(), hidden], host memory
+  std::shared_ptr<const float> rows;    // [plan.tokens.size(), residual_width()], host memory
   kernels::device_event_ptr ready = {}; // when they are there; null: now
   std::vector<token_id> tokens = {};    // of the rows, with placeholders filled; empty: only a device knows them
   std::vector<std::shared_ptr<const void>> states = {}; // what inner_rows pass on, each its own; null: nothing

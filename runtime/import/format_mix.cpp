@@ -147,7 +147,8 @@ bool is_exact_when_written(std::string_view tensor) {
     tensor.ends_with(".indexer.weights_proj.weight") || tensor.ends_with("conv.weight") ||
     tensor.ends_with(".recurrent.decay") || tensor == "model.position_embeddings.weight" ||
     tensor == "model.token_type_embeddings.weight" || tensor.find(".altup.") != tensor.npos ||
-    tensor.find("hyper_connection") != tensor.npos || tensor.ends_with(".mlp.gate.tid2eid");
+    tensor.find("hyper_connection") != tensor.npos || tensor.ends_with(".mlp.gate.tid2eid") ||
+    tensor.find(".shared_block.pair.") != tensor.npos;
 }
 
 tensor_type written_type(std::string_view tensor, const tensor_info& info, const export_format& format,

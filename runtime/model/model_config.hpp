@@ -100,6 +100,18 @@ struct query_growth {
   bool operator==(const query_growth&) const = default;
 };
 
+/// Blocks of attention and an MLP that several layers use in turn (https://arxiv.org/abs/2411.15242). Such a layer's
+/// attention reads the residual joined to the embeddings, the MLP what attention gives, and the layer's recurrence what a
+/// matrix of the layer makes of that, added to the residual. The layer's `parts` are all three.
+struct shared_blocks_config {
+  int count = 0;          // 0: there are none
+  int mlp_rank = 0;       // of the pair of matrices that each layer adds to the product with gate and up; 0: none
+  int attention_rank = 0; // likewise with q, k and v
+
+  explicit operator bool() const { return count > 0; }
+  bool operator==(const shared_blocks_config&) const = default;
+};
+
 /// Alternating updates (https://arxiv.org/abs/2301.13310): layers compute one of several streams and correct the
 /// others; beside attention is a product of low rank.
 struct altup_config {
@@ -198,6 +210,7 @@ struct model_config {
 
   altup_config altup;
   hyper_config hyper;
+  shared_blocks_config shared_blocks;
   std::vector<float> gate_cutoffs; // [layers]: deviations above a row's mean from which on gates count; or empty
 
   latent_config latent;   // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
@@ -232,8 +245,8 @@ struct model_config {
 
   std::optional<layer_span> span; // the part of the model that this describes; null: all of it
 
-  /// Numbers of a row that layers pass on: all its streams.
-  int residual_width() const { return hidden * (hyper ? hyper.streams : 1); }
+  /// Numbers of a row that layers pass on: all its streams, or beside the residual the embeddings, which blocks read.
+  int residual_width() const { return hidden * (hyper ? hyper.streams : shared_blocks ? 2 : 1); }
   bool slides(int layer) const { return windows[static_cast<std::size_t>(layer)] > 0; }
   int head_dim_of(int layer) const { return local_head_dim > 0 && slides(layer) ? local_head_dim : head_dim; }
   int heads_of(int layer) const { return local_heads > 0 && slides(layer) ? local_heads : heads; }
@@ -339,11 +352,32 @@ struct model_config {
   }
   int state_layers() const { return state_layer(part().end); }
 
+  /// The first layer of the model that uses the block which a layer uses, if it uses any: the block is named after it.
+  int block_layer(int layer) const { return first_with_block(layer, 0); }
+  /// Whether a layer uses a block, and is the first of the part to use that one.
+  bool holds_block(int layer) const {
+    return shared_blocks && parts_of(layer).attention && first_with_block(layer, part().first) == layer;
+  }
+  /// Whether attention's and the MLP's weights are another layer's.
+  bool borrows_block(int layer) const { return shared_blocks && parts_of(layer).attention && !holds_block(layer); }
+  /// What attention reads.
+  int attention_input() const { return shared_blocks ? 2 * hidden : hidden; }
+
   layer_span part() const { return span.value_or(layer_span{0, layers, true, true}); }
 
   bool operator==(const model_config&) const = default;
 
 private:
+  /// The first layer from `first` on that uses the block of `layer`.
+  int first_with_block(int layer, int first) const {
+    int uses = 0;
+    for (int i = 0; i < layer; ++i)
+      uses += parts_of(i).attention ? 1 : 0;
+    for (int i = 0, other = 0; shared_blocks && i < layer; ++i)
+      if (parts_of(i).attention && other++ % shared_blocks.count == uses % shared_blocks.count && i >= first)
+        return i;
+    return layer;
+  }
   kernels::activation cut(const std::vector<float>& limits, int layer) const {
     const float limit = limits.empty() ? 0 : limits[static_cast<std::size_t>(layer)];
     return limit > 0 ? kernels::activation{kernels::activation_type::cut_swiglu, act.alpha, limit} : act;

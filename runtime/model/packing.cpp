@@ -63,6 +63,10 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
       add(all.gram_key(i));
       add(all.gram_value(i));
     }
+    if (config.shared_blocks && parts.attention)
+      add(all.block_output(i));
+    if (config.borrows_block(i))
+      continue;
     if (parts.attention) {
       add(all.qkv(i));
       add(all.o(i));

@@ -70,6 +70,8 @@ public:
   packed_group index_key(int layer) const { return int8_at_least({names_.index_key(layer)}); }
   packed_group index_weights(int layer) const { return {{names_.index_weights(layer)}}; }
 
+  packed_group block_output(int layer) const { return int8_at_least({names_.block_output(layer)}); }
+
   packed_group layer_projection() const { return int8_at_least({names_.layer_projection()}); }
   packed_group input_gate(int layer) const { return int8_at_least({names_.input_gate(layer)}); }
   packed_group input_projection(int layer) const { return int8_at_least({names_.input_projection(layer)}); }

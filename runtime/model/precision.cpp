@@ -45,6 +45,8 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
     refuse("needs the CPU (--device cpu): " + backend.description() + " skips no weights");
   if (config.experts.count > 0)
     refuse("is not for mixtures of experts, of which this model has " + std::to_string(config.experts.count));
+  if (config.shared_blocks)
+    refuse("is not for models of the family `" + config.family + "`, whose layers share an MLP");
   if (precision.weights == quantization::int8 || precision.weights == quantization::int4)
     refuse(std::string("skips nothing in weights that are quantised to ") + to_string(precision.weights) +
            ": their inputs are rounded in groups");

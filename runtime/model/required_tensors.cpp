@@ -29,7 +29,9 @@ std::vector<wanted_tensor> tensor_names::layer_norms(int layer) const {
   if (norms == norm_place::before || norms == norm_place::both) {
     if (parts.mixes() && (layer > 0 || !config_.skips_first_norm))
       result.push_back(input_norm(layer));
-    if (parts.mlp && !config_.shared_norm)
+    if (config_.holds_block(layer))
+      result.push_back(joined_norm(layer));
+    if (parts.mlp && !config_.shared_norm && !config_.borrows_block(layer))
       result.push_back(post_norm(layer));
   }
   if (config_.norms_attention(layer))
@@ -89,6 +91,13 @@ std::vector<wanted_tensor> tensor_names::all() const {
     if (config_.layer_scales)
       result.push_back(layer_scale(layer));
     add(activation(layer), false);
+    if (config_.shared_blocks && parts.attention) {
+      result.push_back(block_output(layer));
+      add(qkv_pairs(layer), false);
+      add(gate_up_pairs(layer), false);
+    }
+    if (config_.borrows_block(layer))
+      continue;
     if (parts.attention) {
       add(qk_norms(layer), false);
       if (config_.has_sinks(layer))

@@ -5,7 +5,7 @@ namespace troupe {
 wanted_tensor tensor_names::post_norm(int layer) const {
   const auto* name = config_.norms_of(layer) == norm_place::both ? "pre_feedforward_layernorm"
                                                                  : "post_attention_layernorm";
-  return {prefix(layer) + name + ".weight", {hidden_}};
+  return {block_prefix(layer) + name + ".weight", {hidden_}};
 }
 
 std::vector<wanted_tensor> tensor_names::qk_norms(int layer) const {
@@ -17,7 +17,7 @@ std::vector<wanted_tensor> tensor_names::qk_norms(int layer) const {
 }
 
 std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
-  const auto p = prefix(layer) + "self_attn.";
+  const auto p = block_prefix(layer) + "self_attn.";
   if (config_.latent) {
     const auto& latent = config_.latent;
     const auto down = as_size(latent.kv_rank + config_.latent_rotated_of(layer));
@@ -33,18 +33,47 @@ std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
     return {{p + "q_a_proj.weight", {as_size(config_.compressed.q_rank), hidden_}},
             {p + "kv_proj.weight", {as_size(config_.head_dim), hidden_}}};
   const auto q = q_width(layer), kv = kv_width(layer), value = as_size(config_.value_dim_of(layer));
+  const auto read = as_size(config_.attention_input());
   if (!config_.has_kv(layer))
-    return {{p + "q_proj.weight", {q, hidden_}}};
-  std::vector<wanted_tensor> result{{p + "q_proj.weight", {q, hidden_}},
-                                    {p + "k_proj.weight", {kv, hidden_}},
-                                    {p + "v_proj.weight", {as_size(config_.kv_heads_of(layer)) * value, hidden_}}};
+    return {{p + "q_proj.weight", {q, read}}};
+  std::vector<wanted_tensor> result{{p + "q_proj.weight", {q, read}},
+                                    {p + "k_proj.weight", {kv, read}},
+                                    {p + "v_proj.weight", {as_size(config_.kv_heads_of(layer)) * value, read}}};
   if (config_.attention_gate)
     result.push_back({p + "attn_gate.weight", {as_size(config_.heads_of(layer)) * value, hidden_}});
   return result;
 }
 
 std::vector<wanted_tensor> tensor_names::o(int layer) const {
-  return {{prefix(layer) + "self_attn.o_proj.weight", {hidden_, as_size(config_.attended_of(layer))}}};
+  return {{block_prefix(layer) + "self_attn.o_proj.weight", {hidden_, as_size(config_.attended_of(layer))}}};
+}
+
+namespace {
+
+void add_pair(std::vector<wanted_tensor>& to, const std::string& stem, std::size_t rank, std::size_t inputs,
+              std::size_t outputs) {
+  to.push_back({stem + ".down.weight", {rank, inputs}});
+  to.push_back({stem + ".up.weight", {outputs, rank}});
+}
+
+} // namespace
+
+std::vector<wanted_tensor> tensor_names::gate_up_pairs(int layer) const {
+  std::vector<wanted_tensor> pairs;
+  if (const auto rank = as_size(config_.shared_blocks.mlp_rank); rank > 0)
+    add_pair(pairs, prefix(layer) + "shared_block.pair.gate_up", rank, hidden_,
+             (config_.gated ? 2 : 1) * as_size(config_.ffn_of(layer)));
+  return pairs;
+}
+
+std::vector<wanted_tensor> tensor_names::qkv_pairs(int layer) const {
+  std::vector<wanted_tensor> pairs;
+  constexpr const char* names[] = {"q", "k", "v"};
+  const auto rank = as_size(config_.shared_blocks.attention_rank);
+  const auto matrices = qkv(layer);
+  for (std::size_t i = 0; rank > 0 && i < 3; ++i)
+    add_pair(pairs, prefix(layer) + "shared_block.pair." + names[i], rank, matrices[i].shape[1], matrices[i].shape[0]);
+  return pairs;
 }
 
 std::size_t tensor_names::latent_queries() const {
@@ -78,7 +107,7 @@ std::vector<wanted_tensor> tensor_names::entries_of(int layer, const std::string
 }
 
 std::vector<wanted_tensor> tensor_names::mlp(int layer, const std::string& stem, std::size_t ffn) const {
-  const auto p = prefix(layer) + stem;
+  const auto p = block_prefix(layer) + stem;
   std::vector<wanted_tensor> result;
   if (config_.gated)
     result.push_back({p + "gate_proj.weight", {ffn, hidden_}});

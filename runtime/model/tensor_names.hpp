@@ -57,6 +57,17 @@ public:
 
   const model_config& config() const { return config_; }
 
+  // Shared blocks: the norm of what attention reads, the matrix behind the MLP, and for each product the pairs of matrices
+  // that the layer adds to it, [rank, inputs], [outputs, rank]: of gate and up together, or of q, k and v in turn.
+  wanted_tensor joined_norm(int layer) const {
+    return {block_prefix(layer) + "joined_layernorm.weight", {as_size(config_.attention_input())}};
+  }
+  wanted_tensor block_output(int layer) const {
+    return {prefix(layer) + "shared_block.linear.weight", {hidden_, hidden_}};
+  }
+  std::vector<wanted_tensor> gate_up_pairs(int layer) const;
+  std::vector<wanted_tensor> qkv_pairs(int layer) const;
+
   // Matrices that one op multiplies with. Behind q, k and v comes attn_gate, if there is one.
   std::vector<wanted_tensor> qkv(int layer) const;
   std::vector<wanted_tensor> o(int layer) const;
@@ -139,7 +150,7 @@ public:
   std::vector<wanted_tensor> index_growth(int layer) const;
   std::vector<wanted_tensor> gate_up(int layer) const { return mlp(layer, "mlp.", as_size(config_.ffn_of(layer))); }
   std::vector<wanted_tensor> down(int layer) const {
-    return {{prefix(layer) + "mlp.down_proj.weight", {hidden_, as_size(config_.ffn_of(layer))}}};
+    return {{block_prefix(layer) + "mlp.down_proj.weight", {hidden_, as_size(config_.ffn_of(layer))}}};
   }
 
   // What layers get of each token beside the residual, `width` = layer_inputs of each.
@@ -245,6 +256,10 @@ public:
 
 private:
   static std::string prefix(int layer) { return "model.layers." + std::to_string(layer) + "."; }
+  /// Of what layers may share.
+  std::string block_prefix(int layer) const {
+    return prefix(config_.shared_blocks ? config_.block_layer(layer) : layer);
+  }
   /// The norms of a layer that the model has, of q and k left out.
   std::vector<wanted_tensor> layer_norms(int layer) const;
   std::vector<wanted_tensor> entries_of(int layer, const std::string& stem, int dim) const;

@@ -202,6 +202,14 @@ LATER = {
         mlp_layer_types=["dense", "sparse", "sparse"])),
 }
 
+# Behind all others.
+LATER_MULTIMODAL = {
+    "exaone4.5": ("exaone4_5", dict(model_type="exaone4", head_dim=8, num_hidden_layers=3, sliding_window=7,
+                                    layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+                  dict(vision_config=dict(QWEN_SIGHT, out_hidden_size=16, window_size=8, fullatt_block_indexes=[0],
+                                          num_key_value_heads=1))),
+}
+
 
 def logits_of(model, ids):
     """Returns the logits of each position, as the last one of a sequence: LongRoPE rotates all of it by its length."""
@@ -242,9 +250,10 @@ def drop_null_experts(file, routed):
 
 def main(out, names):
     models = {name: (kind, COMMON | keys, AutoModelForCausalLM) for name, (kind, keys) in MODELS.items()}
-    for name, (kind, text, around) in MULTIMODAL.items():
-        models[name] = (kind, dict(around, text_config=COMMON | text), AutoModelForImageTextToText)
+    multimodal = lambda kind, text, around: (kind, dict(around, text_config=COMMON | text), AutoModelForImageTextToText)
+    models |= {name: multimodal(*what) for name, what in MULTIMODAL.items()}
     models |= {name: (kind, COMMON | keys, AutoModelForCausalLM) for name, (kind, keys) in LATER.items()}
+    models |= {name: multimodal(*what) for name, what in LATER_MULTIMODAL.items()}
     for number, (name, (kind, keys, auto)) in enumerate(models.items()):
         if names and name not in names:
             continue

@@ -23,7 +23,7 @@ EXPERTS = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12)
 LENGTH = 40
 # What a layer of Mamba adds is small beside the residual else; transformers' own chunked and recurrent forms of the others
 # differ by 4e-4 else.
-SPREADS = {"mamba": 0.5, "falcon-mamba": 0.5, "olmo-hybrid-rotated": 0.2, "bailing-hybrid": 0.2}
+SPREADS = {"mamba": 0.5, "falcon-mamba": 0.5, "olmo-hybrid-rotated": 0.2, "bailing-hybrid": 0.2, "zamba2": 0.15}
 
 MODELS = {
     "qwen3-5-moe": ("qwen3_5_moe_text", dict(DELTA, **EXPERTS, shared_expert_intermediate_size=12)),
@@ -62,6 +62,10 @@ MODELS = {
         v_head_dim=10, layer_types=["linear_attention", "full_attention", "linear_attention"],
         mlp_layer_types=["dense", "sparse", "sparse"], n_shared_experts=1, n_group=2, topk_group=1,
         routed_scaling_factor=1.5)),
+    "zamba2": ("zamba2", dict(
+        mamba_d_state=6, mamba_ngroups=2, n_mamba_heads=4, chunk_size=8, num_hidden_layers=6, num_mem_blocks=2,
+        num_key_value_heads=4, adapter_rank=5, use_shared_attention_adapter=True,
+        layers_block_type=["hybrid", "hybrid", "linear_attention", "hybrid", "linear_attention", "hybrid"])),
 }
 
 

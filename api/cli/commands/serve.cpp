@@ -252,14 +252,15 @@ std::unique_ptr<control_listener> open_control(const serve_options& options, pre
 }
 
 /// Null: nothing is recorded. Throws failure.
-std::shared_ptr<recorder> recorder_of(const serve_options& options, const std::vector<catalogue_model>& list) {
+std::shared_ptr<recorder> recorder_of(const serve_options& options, const std::vector<catalogue_model>& list,
+                                      const std::string& build) {
   if (options.record_folder.empty())
     return nullptr;
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   std::tm utc{};
   gmtime_r(&now, &utc);
   const recorded_head head{.version = TROUPE_VERSION,
-                           .build = build_id(),
+                           .build = build,
                            .begun = to_date("%Y-%m-%dT%H:%M:%SZ", utc).value_or(""),
                            .process = getpid(),
                            .has_prompts = options.record_prompts};
@@ -323,11 +324,12 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     if (!alone)
       log->write(log_level::info, "loaded", facts_of(model, {}));
   };
+  const auto build = build_id(); // before a plug-in is loaded, which is of another build
   catalogue models(
     list, options.rules,
     {.progress = [&](const std::string& name, const load_status& status) { followed.hear(name, status); },
      .accept = accept});
-  options.server.record = recorder_of(options, list);
+  options.server.record = recorder_of(options, list, build);
   server listening(models, options.server);
   const auto url = url_of(options.server, host, listening.port());
   print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));

@@ -220,6 +220,8 @@ bool is_called(const listed_model& one, std::string_view name) {
     return true;
   if (one.model)
     return one.variant.empty() && is_name_of(*one.model, name);
+  if (!one.known)
+    return false; // it has just gone
   served_model named;
   named.id = one.id;
   named.aliases = one.known->aliases;

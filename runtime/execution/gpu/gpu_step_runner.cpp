@@ -195,12 +195,13 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
 void gpu_step_runner::give_states(const step_plan& plan, step_output& output) {
   const auto width = static_cast<std::size_t>(decoder_.weights().config.hidden);
   const auto rows = std::span(plan.hidden_rows);
-  const auto memory = hidden_.lend(rows.size() * row_bytes(), [](std::size_t n) { return cuda::allocate_pinned(n); });
+  const auto memory = hidden_.lend(rows.size() * width * sizeof(float),
+                                   [](std::size_t n) { return cuda::allocate_pinned(n); });
   for (std::size_t first = 0; first < rows.size(); first += states_at_once) {
     const auto some = rows.subspan(first, std::min<std::size_t>(states_at_once, rows.size() - first));
     decoder_.conclude({}, {}, some, {normed_states_.get(), kernels::dtype::f32, some.size(), width, width});
     cuda::copy_to_host(backend_->queue(), static_cast<float*>(memory.get()) + first * width, normed_states_.get(),
-                       some.size() * row_bytes());
+                       some.size() * width * sizeof(float));
   }
   output.hidden = std::static_pointer_cast<const float>(memory);
   output.width = width;

@@ -28,6 +28,8 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
     streams_.emplace(step_);
   if (step_.config().hyper)
     hyper_.emplace(step_);
+  if (step_.config().shared_blocks)
+    blocks_.emplace(step_, attention_);
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
@@ -54,10 +56,14 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
   if (grams_)
     grams_->begin(*states_->current());
   const auto part = config.part();
+  if (blocks_ && !part.embeds)
+    blocks_->begin();
   if (hook && part.embeds)
     hook(0, residual);
   if (hyper_ && part.embeds)
     hyper_->spread();
+  if (blocks_ && part.embeds) // which the hook may have changed
+    blocks_->begin();
   for (int i = part.first; i < part.end; ++i) {
     const auto& layer = step_.layer(i);
     const auto parts = config.parts_of(i);
@@ -70,17 +76,19 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
     }
     if (hyper_ && parts.mixes())
       hyper_->read(*layer.hyper_attention);
-    if (parts.mixes())
+    if (layer.block)
+      blocks_->read(i, normed, cache, who);
+    else if (parts.mixes())
       step_.normalise(normed, residual, layer.input_norm);
     if (hyper_)
       hyper_->clear();
     if (parts.recurrence)
       states_->add(i, normed);
-    if (parts.attention)
+    if (parts.attention && !layer.block)
       attention_.add(i, normed, cache, who);
     if (hyper_ && parts.mixes())
       hyper_->write();
-    if (parts.mlp) {
+    if (parts.mlp && !layer.block) {
       if (hyper_)
         hyper_->read(*layer.hyper_mlp);
       if (!config.parallel)
@@ -102,6 +110,8 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
   }
   if (hyper_ && part.heads)
     hyper_->merge();
+  if (blocks_ && !part.heads)
+    blocks_->end();
   if (states_)
     states_->end();
 }
@@ -123,11 +133,11 @@ void decoder::conclude(std::span<const std::int32_t> logit_rows, const tensor& l
                         hidden.cols == as_size(config.hidden) && std::ranges::all_of(hidden_rows, is_row)),
                      "hidden states of other rows, or of another shape");
   if (!hidden_rows.empty())
-    step_.normalise(hidden, residual(), step_.weights->final_norm, hidden_rows.data());
+    step_.normalise(hidden, step_.residual(), step_.weights->final_norm, hidden_rows.data());
   if (logit_rows.empty())
     return;
   const auto last = step_.normed(logit_rows.size());
-  step_.normalise(last, residual(), step_.weights->final_norm, logit_rows.data());
+  step_.normalise(last, step_.residual(), step_.weights->final_norm, logit_rows.data());
   project(logits, last);
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/model/decoder/decoder_attention.hpp"
+#include "runtime/model/decoder/decoder_blocks.hpp"
 #include "runtime/model/decoder/decoder_grams.hpp"
 #include "runtime/model/decoder/decoder_hyper.hpp"
 #include "runtime/model/decoder/decoder_inputs.hpp"
@@ -60,19 +61,21 @@ public:
       grams_->take(tokens);
   }
 
-  /// Copies the residual stream of the layers before: f32 [rows, residual_width], in device memory.
+  /// Copies what the span before passed on: f32 [rows, model_config::residual_width()], in device memory.
   void receive(const kernels::tensor& rows);
 
-  /// Where so many rows belong, f32 [rows, residual_width], for a caller who copies them there before `run`.
+  /// Where so many rows belong, f32 [rows, residual_width()], for a caller who copies them there before `run`.
   kernels::tensor receive(std::size_t rows);
 
   /// The span's layers. `cache` has them alone.
   void run(const kernels::batch& who, kernels::kv_cache& cache, const layer_hook& hook = {},
            added_products* added = nullptr);
 
-  /// The residual stream of the step's rows, f32 [rows, residual_width]; of a part with a head, what that reads, f32
-  /// [rows, hidden]. Valid until the next step.
+  /// What the step's rows pass on to the span behind, f32 [rows, residual_width()]: their residual streams, and what else
+  /// later layers read; of a part with a head, what that reads, f32 [rows, hidden]. Valid until the next step.
   kernels::tensor residual() const {
+    if (blocks_)
+      return blocks_->passed();
     return hyper_ && !step_.config().part().heads ? hyper_->streams() : step_.residual();
   }
 
@@ -99,6 +102,7 @@ private:
   std::optional<decoder_grams> grams_;     // if layers have tables of n-grams
   std::optional<decoder_streams> streams_; // if layers compute one of several
   std::optional<decoder_hyper> hyper_;     // if what they read is mixed of several
+  std::optional<decoder_blocks> blocks_;   // if layers share some
 };
 
 } // namespace troupe

@@ -37,6 +37,15 @@ decoder_attention::decoder_attention(decoder_step& step, decoder_positions& posi
 void decoder_attention::add(int i, const tensor& normed, kernels::kv_cache& cache, const kernels::batch& who) {
   const auto& config = step_.config();
   const auto& layer = step_.layer(i);
+  const auto attended = attend(i, normed, cache, who);
+  if (config.parallel && !config.shared_norm)
+    step_.normalise(normed, step_.residual(), layer.post_norm);
+  step_.add_branch(i, product_site::o, attended, *layer.o, layer.o_bias, layer.attention_norm,
+                   config.recurrent.attention_scale);
+}
+
+tensor decoder_attention::attend(int i, const tensor& normed, kernels::kv_cache& cache, const kernels::batch& who) {
+  const auto& config = step_.config();
   const auto attended = step_.attended(step_.rows(), as_size(config.attended_of(i)));
   if (latents_)
     latents_->attend(i, normed, attended, cache, who);
@@ -44,10 +53,7 @@ void decoder_attention::add(int i, const tensor& normed, kernels::kv_cache& cach
     compressed_->attend(i, normed, attended, cache, who);
   else
     attend(i, normed, attended, cache, who);
-  if (config.parallel && !config.shared_norm)
-    step_.normalise(normed, step_.residual(), layer.post_norm);
-  step_.add_branch(i, product_site::o, attended, *layer.o, layer.o_bias, layer.attention_norm,
-                   config.recurrent.attention_scale);
+  return attended;
 }
 
 void decoder_attention::attend(int i, const tensor& normed, const tensor& attended, kernels::kv_cache& cache,

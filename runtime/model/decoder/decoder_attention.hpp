@@ -22,6 +22,9 @@ public:
   /// residual += attention of layer `i`, which reads `normed`.
   void add(int i, const kernels::tensor& normed, kernels::kv_cache& cache, const kernels::batch& who);
 
+  /// What the heads of layer `i` give, in the compute type, before the product with `o`; valid until the next call.
+  kernels::tensor attend(int i, const kernels::tensor& normed, kernels::kv_cache& cache, const kernels::batch& who);
+
 private:
   void attend(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,
               const kernels::batch& who);

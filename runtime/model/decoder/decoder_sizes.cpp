@@ -18,7 +18,14 @@ bool needs_family_ops(const model_config& config) {
     !config.kv_layers.empty() || config.head_growth || config.layer_inputs > 0 || config.layer_scales ||
     config.embedding_norm || config.token_types > 0 || config.skips_first_norm || config.recurrent ||
     config.attention_gate || config.altup || config.hyper || config.compressed || config.qkv_clip > 0 ||
-    config.value_dim > 0 || !config.mlp_limits.empty() || config.window_sinks;
+    config.value_dim > 0 || !config.mlp_limits.empty() || config.window_sinks || config.shared_blocks;
+}
+
+std::size_t pair_bytes(const std::vector<wanted_tensor>& stored, kernels::dtype compute) {
+  std::size_t values = 0;
+  for (const auto& w : stored)
+    values += w.shape[0] * w.shape[1];
+  return values * size_of(compute);
 }
 
 bool host_takes_part(const model_config& config) {
@@ -32,7 +39,7 @@ namespace {
 bool changes_branches(const model_config& config) {
   return config.hyper || config.norms == norm_place::after || config.norms == norm_place::both ||
     config.residual_scale != 1 || config.experts.count > 0 || config.layer_inputs > 0 ||
-    config.recurrent.out_scale != 1 || config.recurrent.attention_scale != 1;
+    config.recurrent.out_scale != 1 || config.recurrent.attention_scale != 1 || config.shared_blocks;
 }
 
 std::size_t rope_tables(const model_config& config, int max_context) {
@@ -139,6 +146,10 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     bytes.grams_narrow = found * element;
     bytes.grams_streams = rows * as_size(config.residual_width()) * sizeof(float);
     bytes.grams_values = rows * hidden * sizeof(float);
+  }
+  if (config.shared_blocks) {
+    bytes.joined = rows * 2 * hidden * sizeof(float);
+    bytes.joined_read = rows * 2 * hidden * element;
   }
   for (int i = 0; i < config.layers; ++i)
     if (config.cuts_gates(i))

@@ -3,6 +3,7 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/tensor_names.hpp"
 
 #include <cstddef>
 
@@ -61,6 +62,10 @@ struct activation_sizes {
     0;                      // [max_rows, hidden], f32, and in the compute type: what an indexer's queries are made of
   std::size_t shortcut = 0; // [max_rows, hidden], f32: what experts give beside MLPs, until the next layer has ended
 
+  // Shared blocks.
+  std::size_t joined = 0;      // [max_rows, 2 hidden], f32: the residual, then the embeddings
+  std::size_t joined_read = 0; // the same in the compute type
+
   // Recurrent layers.
   std::size_t recurrent_in = 0; // [max_rows, what the first product gives], f32
   std::size_t convolved = 0;    // [max_rows, channels], f32
@@ -81,10 +86,13 @@ struct activation_sizes {
       latent_queries + latents + latent_inputs + index + index_weights + chosen + 2 * streams + routed + laurel +
       laurel_down + laurel_low + gates + recurrent_in + convolved + recurred + recurrent_rates + recurrent_low +
       hyper_streams + hyper_normed + hyper_mix + hyper_ones + compressed_down + compressed_made + compressed_over +
-      compressed_inputs;
+      compressed_inputs + joined + joined_read;
   }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);
+
+/// Bytes of pairs that are added to a product (kernels/low_rank.hpp), about: `stored` are tensor_names'.
+std::size_t pair_bytes(const std::vector<wanted_tensor>& stored, kernels::dtype compute);
 
 /// Whether the model needs more of a backend than the ops that all have (ops.hpp: "ops of further families").
 bool needs_family_ops(const model_config& config);

@@ -38,8 +38,25 @@ void decoder_step::begin(std::size_t rows) {
 }
 
 void decoder_step::add_to_products(added_products* added) {
-  require_in_decoder(!added || low_rank_, "products that the backend cannot add to");
+  require_in_decoder(!added || (low_rank_ && !config().shared_blocks), "products that nothing can be added to");
   added_ = added;
+}
+
+std::span<const kernels::row_group> decoder_step::added_at(int i, product_site site) {
+  if (added_)
+    return added_->at(i, site);
+  const auto* block = layer(i).block.get();
+  pairs_.w = !block                 ? nullptr
+    : site == product_site::qkv     ? block->qkv_pairs.get()
+    : site == product_site::gate_up ? block->gate_up_pairs.get()
+                                    : nullptr;
+  if (!pairs_.w)
+    return {};
+  require_in_decoder(low_rank_ != nullptr, "products of low rank on a backend without them");
+  for (auto r = all_rows_.size(); r < rows_; ++r)
+    all_rows_.push_back(static_cast<std::int32_t>(r));
+  pairs_.rows = std::span(all_rows_).first(rows_);
+  return {&pairs_, 1};
 }
 
 tensor decoder_step::residual() const { return buffer_rows(residual_, dtype::f32, rows_, as_size(config().hidden)); }

@@ -81,9 +81,8 @@ public:
   const activation_sizes bytes; // of the parts' buffers
 
 private:
-  std::span<const kernels::row_group> added_at(int i, product_site site) const {
-    return added_ ? added_->at(i, site) : std::span<const kernels::row_group>();
-  }
+  /// What requests add to a product, or the layer itself.
+  std::span<const kernels::row_group> added_at(int i, product_site site);
 
   int max_rows_;
   int max_context_;
@@ -91,6 +90,8 @@ private:
   kernels::buffer residual_, normed_, attended_, ffn_, branch_; // see activation_sizes
   kernels::low_rank_products* low_rank_;                        // the backend's, if it has them
   added_products* added_ = nullptr;
+  kernels::row_group pairs_; // of a layer, for all rows
+  std::vector<std::int32_t> all_rows_;
 };
 
 } // namespace troupe

@@ -54,6 +54,10 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
                                                                                   : 1);
     else if (w.name.ends_with("conv.weight") || w.name.ends_with(".recurrent.decay"))
       estimate.weights += w.shape[0] * w.shape[1] * sizeof(float);
+  for (int i = config.part().first; config.shared_blocks && i < config.part().end; ++i)
+    if (config.parts_of(i).attention)
+      estimate.weights += pair_bytes(names.qkv_pairs(i), precision.compute) +
+        pair_bytes(names.gate_up_pairs(i), precision.compute);
   for (const auto& group : packed_groups(config, precision))
     estimate.packed += packed_bytes(tensors, group, precision, backend);
   estimate.weights += estimate.packed;

@@ -81,7 +81,8 @@ weight_work common_work(const model_weights& weights) {
         if (m != nullptr)
           work += work_of(*m);
     }
-    for (const auto* m : {layer.input_gate.get(), layer.input_projection.get()})
+    for (const auto* m :
+         {layer.input_gate.get(), layer.input_projection.get(), layer.block ? layer.block->output.get() : nullptr})
       if (m != nullptr)
         work += work_of(*m);
     if (layer.altup)
@@ -167,7 +168,8 @@ double prefill_operations(const model_config& config, int tokens) {
     recurring += config.parts_of(i).recurrence;
   }
   const double gates = config.attention_gate ? q : 0;
-  double multiply_adds = tokens * attending * (hidden * (q + 2 * kv + gates) + q * hidden) + hidden * config.vocab;
+  double multiply_adds = tokens * attending * (config.attention_input() * (q + 2 * kv + gates) + q * hidden) +
+    hidden * config.vocab;
   if (config.recurrent) {
     double rows = 0;
     for (const auto& w : recurrent_tensors(config, 0).in())

@@ -43,6 +43,9 @@ public:
   /// A tensor has been read by `append`; the other functions report theirs.
   void report(const wanted_tensor& w);
 
+  /// Counts what was packed otherwise.
+  void count_bytes(std::size_t bytes) { bytes_ += bytes; }
+
   /// Bytes in the backend's memory.
   std::size_t bytes() const { return bytes_; }
 

@@ -4,6 +4,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/gaussian_gates.hpp"
 #include "kernels/gram_ops.hpp"
+#include "kernels/low_rank.hpp"
 #include "kernels/sparse_attention.hpp"
 #include "runtime/checkpoint/packed/packed_cache.hpp"
 #include "runtime/checkpoint/packed/weight_pager.hpp"
@@ -95,7 +96,7 @@ private:
     if (norms == norm_place::before || norms == norm_place::both) {
       if (parts.mixes() && (i > 0 || !config.skips_first_norm))
         layer.input_norm = norm(names_.input_norm(i));
-      if (parts.mlp && !config.shared_norm)
+      if (parts.mlp && !config.shared_norm && !config.borrows_block(i))
         layer.post_norm = norm(names_.post_norm(i));
     }
     if (config.norms_attention(i))
@@ -120,6 +121,10 @@ private:
       layer.recurrent = load_recurrence(i);
     if (config.grams.at(i))
       layer.grams = load_grams(i);
+    if (config.shared_blocks && parts.attention)
+      layer.block = load_block(i);
+    if (config.borrows_block(i))
+      return borrow(i, layer);
     if (parts.attention)
       load_attention(i, layer);
     if (!parts.mlp)
@@ -128,6 +133,51 @@ private:
       layer.mixture = load_mixture(i);
     if (!config.is_sparse(i) || config.experts.shortcut)
       layer.mlp = mlp(groups_.gate_up(i), groups_.down(i), config.mlp_bias);
+  }
+
+  /// The holder of a layer's block comes before it.
+  const layer_weights& holder(int i) const {
+    const auto& config = to_.config;
+    int first = config.part().first;
+    while (!config.holds_block(first) || config.block_layer(first) != config.block_layer(i))
+      ++first;
+    return to_.layer(first);
+  }
+
+  void borrow(int i, layer_weights& layer) {
+    const auto& from = holder(i);
+    layer.post_norm = from.post_norm;
+    layer.qkv = from.qkv;
+    layer.o = from.o;
+    layer.mlp = from.mlp;
+  }
+
+  std::unique_ptr<const shared_block_weights> load_block(int i) {
+    auto block = std::make_unique<shared_block_weights>();
+    block->joined_norm = to_.config.holds_block(i) ? norm(names_.joined_norm(i)) : holder(i).block->joined_norm;
+    block->output = matrix(groups_.block_output(i));
+    block->qkv_pairs = load_pairs(names_.qkv_pairs(i), false);
+    block->gate_up_pairs = load_pairs(names_.gate_up_pairs(i), to_.config.gated);
+    return block;
+  }
+
+  /// Pairs of one product, whose outputs follow each other.
+  std::unique_ptr<const kernels::matrix> load_pairs(const std::vector<wanted_tensor>& stored, bool gated) {
+    if (stored.empty())
+      return nullptr;
+    std::vector<std::vector<float>> values(stored.size());
+    std::vector<kernels::low_rank_pair> pairs;
+    std::size_t outputs = 0;
+    for (std::size_t n = 0; n < stored.size(); n += 2) {
+      append_matrix(values[n], stored[n]);
+      append_matrix(values[n + 1], stored[n + 1]);
+      const auto own = stored[n + 1].shape[0];
+      pairs.push_back({outputs, own, stored[n].shape[0], values[n].data(), values[n + 1].data()});
+      outputs += own;
+    }
+    count_bytes(pair_bytes(stored, precision_.compute));
+    return dynamic_cast<kernels::low_rank_products&>(backend_).pack_low_rank(pairs, stored[0].shape[1], outputs,
+                                                                             precision_.compute, gated);
   }
 
   void load_attention(int i, layer_weights& layer) {
@@ -469,6 +519,9 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     refuse("attention over positions that an indexer chooses, which only CPUs compute so far");
   if (config.grams && dynamic_cast<const kernels::gram_ops*>(&backend) == nullptr)
     refuse("tables of n-grams, which only CPUs look up so far");
+  if ((config.shared_blocks.mlp_rank > 0 || config.shared_blocks.attention_rank > 0) &&
+      dynamic_cast<const kernels::low_rank_products*>(&backend) == nullptr)
+    refuse("products with pairs of low rank beside those of blocks that layers share, which only CPUs compute so far");
   if (needs_family_ops(config) && !backend.has_family_ops())
     refuse("operations that not every device has");
 }

@@ -26,8 +26,8 @@ struct norm_weights {
 };
 
 struct mlp_weights {
-  std::unique_ptr<const kernels::matrix> gate_up; // up alone if there is no gate
-  std::unique_ptr<const kernels::matrix> down;    // [hidden, ffn]
+  std::shared_ptr<const kernels::matrix> gate_up; // up alone if there is no gate
+  std::shared_ptr<const kernels::matrix> down;    // [hidden, ffn]
   kernels::buffer gate_up_bias, down_bias;        // or null
 };
 
@@ -107,6 +107,14 @@ struct gram_weights {
   kernels::buffer key_norm, stream_norm, value_norm, convolution;
 };
 
+/// What a layer has of its own around a block that it shares with others.
+struct shared_block_weights {
+  norm_weights joined_norm;                             // the block's, [2 hidden]
+  std::unique_ptr<const kernels::matrix> output;        // [hidden, hidden]
+  std::unique_ptr<const kernels::matrix> qkv_pairs;     // see kernels/low_rank.hpp; or null
+  std::unique_ptr<const kernels::matrix> gate_up_pairs; // likewise
+};
+
 /// Alternating updates, and the product of low rank beside attention.
 struct altup_weights {
   std::unique_ptr<const kernels::matrix> router; // [streams, hidden]
@@ -127,9 +135,10 @@ struct hyper_weights {
 };
 
 struct layer_weights {
-  // Null without attention; behind qkv come gates of the heads, if there are any.
-  std::unique_ptr<const kernels::matrix> qkv;                          // [(heads + 2 kv_heads) * head_dim, hidden]
-  std::unique_ptr<const kernels::matrix> o;                            // [hidden, heads * head_dim]
+  // Null without attention; behind qkv come gates of the heads, if there are any. Layers may share them and the MLP.
+  std::shared_ptr<const kernels::matrix> qkv;                          // [(heads + 2 kv_heads) * head_dim, hidden]
+  std::shared_ptr<const kernels::matrix> o;                            // [hidden, heads * head_dim]
+  std::unique_ptr<const shared_block_weights> block;                   // or null
   std::unique_ptr<const recurrent_weights> recurrent;                  // or null
   std::unique_ptr<const gram_weights> grams;                           // or null
   std::unique_ptr<const latent_weights> latent;                        // or null

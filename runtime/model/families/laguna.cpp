@@ -87,23 +87,13 @@ void read_laguna(const reader& config, model_config& model) {
 void arrange_laguna(const model_config& model, const checkpoint& stored, arrangement& to) {
   arrange_qwen3_moe(model, stored, to); // experts in one tensor, if they are
   tensor_arranger tensors(model, to);
-  row_order gates[2]; // one for all dimensions of a head, of layers without and with a window
   for (int layer = 0; layer < model.layers; ++layer) {
     const auto heads = as_size(model.heads_of(layer)), dim = as_size(model.head_dim);
-    const auto gate = tensors.stored(layer, "self_attn.g_proj.weight");
-    const auto* const found = stored.find(gate);
-    if (found && found->shape.size() == 2 && found->shape[0] == heads * dim) {
+    const auto* const found = stored.find(tensors.stored(layer, "self_attn.g_proj.weight"));
+    if (found && found->shape.size() == 2 && found->shape[0] == heads * dim)
       tensors.rename(layer, "self_attn.attn_gate", "self_attn.g_proj");
-    } else {
-      auto& repeated = gates[model.slides(layer) ? 1 : 0];
-      if (!repeated) {
-        std::vector<std::uint32_t> rows;
-        for (std::size_t i = 0; i < heads * dim; ++i)
-          rows.push_back(static_cast<std::uint32_t>(i / dim));
-        repeated = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
-      }
-      tensors.add(layer, "self_attn.attn_gate.weight", {.name = gate, .rows = repeated, .of_rows = heads});
-    }
+    else
+      tensors.repeat_gates(layer, "self_attn.g_proj");
     if (!model.is_sparse(layer))
       continue;
     for (const std::string place : {"mlp.experts.", "mlp.gate."})

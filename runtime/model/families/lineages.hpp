@@ -64,6 +64,9 @@ public:
   /// `count` rows from `first` on, `step` apart.
   row_order rows(std::size_t first, std::size_t count, std::size_t step = 1);
 
+  /// Gates that are stored once for each head, presented as one for each dimension of its values.
+  void repeat_gates(int layer, const std::string& stored);
+
 private:
   void both(const std::string& stem, const std::string& stored, const stored_part& how);
 
@@ -72,6 +75,7 @@ private:
   std::string stored_layers_;
   std::map<std::pair<std::size_t, std::pair<std::size_t, std::size_t>>, row_order> ranges_;
   row_order fused_[3]; // of grouped q, k and v
+  row_order gates_[2]; // repeated, of layers without and with a window
 };
 
 // Used by several families:
@@ -106,7 +110,7 @@ void arrange_latent_attention(const model_config&, arrangement&);
   of(lfm2_moe) of(lfm3) of(mamba) of(mamba2) of(falcon_mamba) of(jamba) of(laguna) of(longcat_flash) of(mixtral) of(modernbert) of(mpt) of(muse_glimmer_text) of(nanochat) \
   of(nemotron) of(nemotron_h) of(nomic_bert) of(olmo2) of(olmoe) of(olmo3) of(olmo_hybrid) of(opt) of(phi) of(phi3) of(phimoe) \
   of(qwen2_moe) of(qwen3_moe) of(qwen3_5_moe_text) of(qwen3_5_text) of(qwen3_next) of(qwen4_exp_text) of(roberta) of(seed_oss) \
-  of(smallthinker) of(smollm3) of(solar_open) of(stablelm) of(starcoder2) of(step3p5) of(youtu) of(xlm_roberta)
+  of(smallthinker) of(smollm3) of(solar_open) of(stablelm) of(starcoder2) of(step3p5) of(youtu) of(xlm_roberta) of(zamba2)
 // clang-format on
 
 #define TROUPE_DECLARE(name) extern const family name##_family;

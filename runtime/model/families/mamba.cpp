@@ -13,8 +13,6 @@ using namespace config_limits;
 
 namespace {
 
-constexpr int usual_context = 1 << 17; // of models without any limit
-
 float multiplier(const reader& config, const char* key) {
   return static_cast<float>(config.number(key, 1e-9, 1e9).value_or(1));
 }
@@ -30,31 +28,12 @@ std::vector<float> multipliers(const reader& config, const char* key, std::size_
   return result;
 }
 
-/// A norm in front of each mixer, and names without "model.".
-void rename_backbone(const model_config& model, tensor_arranger& tensors, arrangement& to) {
-  to.names["backbone.embeddings.weight"] = "model.embed_tokens.weight";
-  to.names["backbone.embedding.weight"] = "model.embed_tokens.weight";
-  to.names["backbone.norm_f.weight"] = "model.norm.weight";
-  for (int layer = 0; layer < model.layers; ++layer)
-    tensors.rename(layer, model.parts_of(layer).mixes() ? "input_layernorm" : "post_attention_layernorm", "norm");
-}
-
 } // namespace
 
 // -- mamba2 -----------------------------------------------------------------------------------------------------------
 
 void read_mamba2(const reader& config, model_config& model) {
-  read_activation(config, model, "hidden_act", "silu", true);
-  model.vocab = config.size("vocab_size", max_vocab);
-  model.hidden = config.size("hidden_size", max_hidden);
-  model.layers = config.size("num_hidden_layers", max_layers);
-  model.heads = model.kv_heads = 1;
-  model.head_dim = 2;
-  model.tied = config.boolean("tie_word_embeddings", false);
-  model.norm_eps = static_cast<float>(config.number("layer_norm_epsilon", 0, 1).value_or(1e-5));
-  model.windows.assign(as_size(model.layers), 0);
-  model.max_context = usual_context;
-  model.parts.assign(as_size(model.layers), {.attention = false, .recurrence = true, .mlp = false});
+  read_mixers_alone(config, model, false);
   read_mamba(config, model,
              {.heads = "num_heads",
               .head_dim = "head_dim",

@@ -10,8 +10,6 @@ using namespace config_limits;
 
 namespace {
 
-constexpr int unstated_context = 1 << 17; // of models without any limit
-
 /// Names of keys.
 struct scan_keys {
   const char *state, *taps, *expand, *rank, *conv_bias, *bias;
@@ -32,17 +30,7 @@ void read_scan(const reader& config, model_config& model, const scan_keys& keys,
 }
 
 void read_mamba1(const reader& config, model_config& model) {
-  read_activation(config, model, "hidden_act", "silu", true);
-  model.vocab = config.size("vocab_size", max_vocab);
-  model.hidden = config.size("hidden_size", max_hidden);
-  model.layers = config.size("num_hidden_layers", max_layers);
-  model.heads = model.kv_heads = 1;
-  model.head_dim = 2;
-  model.tied = config.boolean("tie_word_embeddings", true);
-  model.norm_eps = static_cast<float>(config.number("layer_norm_epsilon", 0, 1).value_or(1e-5));
-  model.windows.assign(as_size(model.layers), 0);
-  model.max_context = unstated_context;
-  model.parts.assign(as_size(model.layers), {.attention = false, .recurrence = true, .mlp = false});
+  read_mixers_alone(config, model, true);
   std::optional<int> inner;
   if (config.has("intermediate_size")) // which counts, whatever `expand` is
     inner = config.size("intermediate_size", max_ffn);
@@ -125,13 +113,9 @@ void arrange_scan(const model_config& model, tensor_arranger& tensors, int layer
 
 void arrange_mamba1(const model_config& model, const checkpoint&, arrangement& to) {
   tensor_arranger tensors(model, to, "backbone.layers.");
-  to.names["backbone.embeddings.weight"] = "model.embed_tokens.weight";
-  to.names["backbone.embedding.weight"] = "model.embed_tokens.weight";
-  to.names["backbone.norm_f.weight"] = "model.norm.weight";
-  for (int layer = 0; layer < model.layers; ++layer) {
-    tensors.rename(layer, "input_layernorm", "norm");
+  rename_backbone(model, tensors, to);
+  for (int layer = 0; layer < model.layers; ++layer)
     arrange_scan(model, tensors, layer, "mixer.");
-  }
 }
 
 void arrange_jamba(const model_config& model, const checkpoint&, arrangement& to) {

@@ -53,6 +53,29 @@ void set_layer_parts(const reader& config, model_config& model, const char* key,
   }
 }
 
+void read_mixers_alone(const reader& config, model_config& model, bool tied) {
+  constexpr int usual_context = 1 << 17;
+  read_activation(config, model, "hidden_act", "silu", true);
+  model.vocab = config.size("vocab_size", max_vocab);
+  model.hidden = config.size("hidden_size", max_hidden);
+  model.layers = config.size("num_hidden_layers", max_layers);
+  model.heads = model.kv_heads = 1;
+  model.head_dim = 2;
+  model.tied = config.boolean("tie_word_embeddings", tied);
+  model.norm_eps = static_cast<float>(config.number("layer_norm_epsilon", 0, 1).value_or(1e-5));
+  model.windows.assign(as_size(model.layers), 0);
+  model.max_context = usual_context;
+  model.parts.assign(as_size(model.layers), {.attention = false, .recurrence = true, .mlp = false});
+}
+
+void rename_backbone(const model_config& model, tensor_arranger& tensors, arrangement& to) {
+  to.names["backbone.embeddings.weight"] = "model.embed_tokens.weight";
+  to.names["backbone.embedding.weight"] = "model.embed_tokens.weight";
+  to.names["backbone.norm_f.weight"] = "model.norm.weight";
+  for (int layer = 0; layer < model.layers; ++layer)
+    tensors.rename(layer, model.parts_of(layer).mixes() ? "input_layernorm" : "post_attention_layernorm", "norm");
+}
+
 void divide_values(recurrent_config& recurrent, int inner) {
   constexpr int most = 128, lanes = 16; // rows of a state are multiples of 16 floats
   int best = 1;

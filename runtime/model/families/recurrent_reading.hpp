@@ -48,6 +48,12 @@ void read_qwen_hybrid_experts(const reader& config, model_config& model, int def
 /// Mamba 2, normed behind its gate by groups.
 void read_mamba(const reader& config, model_config& model, const mamba_keys& keys = {});
 
+/// Sizes of a model of Mamba's layers alone, whose configuration states no limit of positions.
+void read_mixers_alone(const reader& config, model_config& model, bool tied);
+
+/// A norm in front of each mixer or MLP, and names without "model.".
+void rename_backbone(const model_config& model, tensor_arranger& tensors, arrangement& to);
+
 /// Divides the values of Mamba 1 into equal heads, which threads share.
 void divide_values(recurrent_config& recurrent, int inner);
 

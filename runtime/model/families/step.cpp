@@ -168,18 +168,8 @@ void arrange_step3p5(const model_config& model, const checkpoint&, arrangement& 
   tensor_arranger tensors(model, to);
   tensors.shift_norms(1);
   const auto count = as_size(model.experts.count);
-  row_order gates[2]; // one for all dimensions of a head, of layers without and with a window
   for (int layer = 0; layer < model.layers; ++layer) {
-    const auto heads = as_size(model.heads_of(layer)), dim = as_size(model.head_dim);
-    auto& repeated = gates[model.slides(layer) ? 1 : 0];
-    if (!repeated) {
-      std::vector<std::uint32_t> rows;
-      for (std::size_t i = 0; i < heads * dim; ++i)
-        rows.push_back(static_cast<std::uint32_t>(i / dim));
-      repeated = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
-    }
-    tensors.add(layer, "self_attn.attn_gate.weight",
-                {.name = tensors.stored(layer, "self_attn.g_proj.weight"), .rows = repeated, .of_rows = heads});
+    tensors.repeat_gates(layer, "self_attn.g_proj");
     if (!model.is_sparse(layer))
       continue;
     tensors.rename(layer, "mlp.gate", "moe.gate");

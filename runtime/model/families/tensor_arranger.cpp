@@ -34,6 +34,19 @@ row_order tensor_arranger::rows(std::size_t first, std::size_t count, std::size_
   return known ? known : known = counted(first, count, step);
 }
 
+void tensor_arranger::repeat_gates(int layer, const std::string& from) {
+  const auto heads = as_size(model_.heads_of(layer)), dim = as_size(model_.value_dim_of(layer));
+  auto& repeated = gates_[model_.slides(layer) ? 1 : 0];
+  if (!repeated) {
+    std::vector<std::uint32_t> rows;
+    for (std::size_t i = 0; i < heads * dim; ++i)
+      rows.push_back(static_cast<std::uint32_t>(i / dim));
+    repeated = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
+  }
+  add(layer, "self_attn.attn_gate.weight",
+      {.name = stored(layer, from + ".weight"), .rows = repeated, .of_rows = heads});
+}
+
 void tensor_arranger::both(const std::string& stem, const std::string& stored, const stored_part& how) {
   auto weight = how, bias = how;
   weight.name = stored + ".weight";

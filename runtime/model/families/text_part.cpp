@@ -42,6 +42,10 @@ constexpr std::string_view qwen2 =
   R"({"vocab_size":151936,"hidden_size":4096,"intermediate_size":22016,"num_hidden_layers":32,
 "num_attention_heads":32})";
 
+constexpr std::string_view exaone4 =
+  R"({"vocab_size":102400,"hidden_size":4096,"intermediate_size":16384,"num_hidden_layers":32,
+"num_attention_heads":32,"eos_token_id":2})";
+
 constexpr std::array text_types{
   text_type{"llama", "llama", llama},
   text_type{"mistral", "mistral",
@@ -90,6 +94,8 @@ constexpr std::array text_types{
 "num_attention_heads":16,"num_key_value_heads":8,"rms_norm_eps":1e-5,"max_position_embeddings":131072,
 "partial_rotary_factor":1})",
             R"({"attention_bias":false})", true},
+  text_type{"exaone4", "exaone4", exaone4},
+  text_type{"exaone4_5_text", "exaone4", exaone4}, // as EXAONE 4.5 was published first
   text_type{"muse_glimmer_text", "muse_glimmer_text",
             R"({"vocab_size":202048,"hidden_size":6656,"intermediate_size":19968,"num_hidden_layers":52,
 "num_attention_heads":32,"eos_token_id":200001})"},

@@ -5,6 +5,7 @@
 #include "kernels/compressed_attention.hpp"
 #include "kernels/gaussian_gates.hpp"
 #include "kernels/gram_ops.hpp"
+#include "kernels/low_rank.hpp"
 #include "kernels/ops.hpp"
 #include "kernels/recurrent.hpp"
 #include "kernels/sparse_attention.hpp"
@@ -200,6 +201,30 @@ protected:
   kernels::recurrent_ops& recurrence() { return dynamic_cast<kernels::recurrent_ops&>(inner_); }
 
   kernels::backend& inner_;
+};
+
+/// The same in front of a backend that has products of low rank, as models may need.
+class forwarding_products : public forwarding_backend, public kernels::low_rank_products {
+public:
+  using forwarding_backend::forwarding_backend;
+
+  std::unique_ptr<const kernels::matrix> pack_low_rank(std::span<const kernels::low_rank_pair> pairs,
+                                                       std::size_t inputs, std::size_t outputs, kernels::dtype compute,
+                                                       bool gated) override {
+    return products().pack_low_rank(pairs, inputs, outputs, compute, gated);
+  }
+  void linear_plus(const kernels::tensor& out, const kernels::tensor& in, const kernels::matrix& w, const float* bias,
+                   kernels::store how, std::span<const kernels::row_group> groups) override {
+    products().linear_plus(out, in, w, bias, how, groups);
+  }
+  void linear_activated_plus(const kernels::tensor& out, const kernels::tensor& in, const kernels::matrix& w,
+                             const kernels::activation& act, bool gated, const float* bias,
+                             std::span<const kernels::row_group> groups) override {
+    products().linear_activated_plus(out, in, w, act, gated, bias, groups);
+  }
+
+private:
+  kernels::low_rank_products& products() { return dynamic_cast<kernels::low_rank_products&>(inner_); }
 };
 
 } // namespace troupe

@@ -22,12 +22,12 @@ using kernels::matrix;
 using kernels::tensor;
 
 /// A backend that shows the inputs of products before it has another compute them.
-class observing_backend final : public forwarding_backend {
+class observing_backend final : public forwarding_products {
 public:
   using names = std::unordered_map<const matrix*, std::vector<std::string>>;
 
   observing_backend(kernels::backend& inner, const names& known, const input_fn& seen)
-    : forwarding_backend(inner), names_(known), seen_(seen) {}
+    : forwarding_products(inner), names_(known), seen_(seen) {}
 
   void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias, kernels::store how) override {
     show(w, in);
@@ -41,6 +41,16 @@ public:
                         bool gated, const float* bias) override {
     show(w, in);
     inner_.linear_activated(out, in, w, act, gated, bias);
+  }
+  void linear_plus(const tensor& out, const tensor& in, const matrix& w, const float* bias, kernels::store how,
+                   std::span<const kernels::row_group> groups) override {
+    show(w, in);
+    forwarding_products::linear_plus(out, in, w, bias, how, groups);
+  }
+  void linear_activated_plus(const tensor& out, const tensor& in, const matrix& w, const kernels::activation& act,
+                             bool gated, const float* bias, std::span<const kernels::row_group> groups) override {
+    show(w, in);
+    forwarding_products::linear_activated_plus(out, in, w, act, gated, bias, groups);
   }
   void grouped_activated(const tensor& out, const tensor& in, std::span<const kernels::row_group> groups,
                          const kernels::activation& act, bool gated) override {
@@ -111,7 +121,7 @@ std::vector<std::string> names_of(const std::vector<wanted_tensor>& tensors) {
 observing_backend::names matrices_of(const model_weights& weights) {
   observing_backend::names result;
   const tensor_names names(weights.config);
-  const auto add = [&](const std::unique_ptr<const matrix>& w, const std::vector<wanted_tensor>& tensors) {
+  const auto add = [&](const auto& w, const std::vector<wanted_tensor>& tensors) {
     if (w)
       result.emplace(w.get(), names_of(tensors));
   };
@@ -120,6 +130,8 @@ observing_backend::names matrices_of(const model_weights& weights) {
     const auto& layer = weights.layer(i);
     add(layer.qkv, names.qkv(i));
     add(layer.o, names.o(i));
+    if (layer.block)
+      add(layer.block->output, {names.block_output(i)});
     if (layer.latent && layer.latent->q)
       add(layer.latent->q, {names.latent_q(i)});
     if (layer.compressed) {

@@ -16,10 +16,10 @@ namespace {
 using kernels::tensor;
 
 /// Keeps the keys of a text, and looks at some of its queries.
-class score_backend final : public forwarding_backend {
+class score_backend final : public forwarding_products {
 public:
   score_backend(kernels::backend& inner, std::size_t tokens, std::size_t queries, const kernels::kv_shape& shape)
-    : forwarding_backend(inner), every_(std::max<std::size_t>(1, tokens / queries)), layers_(as_size(shape.layers)) {}
+    : forwarding_products(inner), every_(std::max<std::size_t>(1, tokens / queries)), layers_(as_size(shape.layers)) {}
 
   void rope_write_kv(const tensor& qkv, int heads, const kernels::head_norm& norm, const kernels::rope_rows& rope,
                      kernels::kv_cache& cache, int layer, const kernels::batch& step) override {

@@ -84,6 +84,8 @@ constexpr form_case form_cases[] = {
   {"tiny_families/qwen2.5-vl", "troupe"},
   {"tiny_families/smallthinker", "troupe"}, // whose windows llama.cpp would take for others
   {"tiny_families/smallthinker-softmax", "smallthinker"},
+  {"families/zamba2", "troupe"},
+  {"tiny_families/zamba2", "troupe"},
   {"tiny_mtp/nemotron-h", "nemotron_h_moe"},
   {"tiny_mtp/qwen3-next", "qwen3next"},
 };

@@ -29,7 +29,7 @@ const std::vector<std::string> tiny_family_models{
   "gpt-bigcode", "gpt-bigcode-heads", "gptj", "granite-swa", "internlm3", "mpt", "olmoe", "phimoe", "solar-open",
   "axk1", "hy-v4", "laguna", "laguna-elements", "longcat-flash", "minimax-m3",
   // The texts of multimodal models.
-  "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
+  "exaone4.5", "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
 /// A backend that has only the ops which every backend has.
 class basic_backend final : public kernels::backend {

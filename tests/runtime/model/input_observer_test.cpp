@@ -155,3 +155,16 @@ TEST_CASE("Of a mixture, an expert sees the rows that chose it") {
   }
   CHECK(mixtures > 0);
 }
+
+TEST_CASE("Of a block that layers share, a matrix sees the rows of each use") {
+  const auto source = open_model(
+    (data() / "tiny_families/zamba2").string()); // layers 0 and 3 use a block, 1 and 5 another
+  const std::vector<token_id> tokens{5, 9, 17, 33, 9};
+  const auto seen = observe(source, tokens, 5, 5);
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."})
+    for (const std::string matrix : {"self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"})
+      CHECK(seen.at(layer + matrix + ".weight").rows == 2 * tokens.size());
+  CHECK(!seen.contains("model.layers.3.self_attn.q_proj.weight"));
+  CHECK(seen.at("model.layers.3.shared_block.linear.weight").rows == tokens.size());
+  CHECK(seen.at("model.layers.3.recurrent.out_proj.weight").rows == tokens.size());
+}

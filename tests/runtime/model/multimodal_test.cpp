@@ -101,6 +101,7 @@ TEST_CASE("Texts within multimodal checkpoints give the bits that they give alon
     {"families/gemma3", nested(path("families/gemma3"), "gemma3"), within},
     {"families/qwen3-moe",
      nested(path("families/qwen3-moe"), "qwen3_omni_moe_thinker", "text_config", "qwen3_omni_moe_text"), within},
+    {"families/exaone4", nested(path("families/exaone4"), "exaone4_5", "text_config", "exaone4_5_text"), within},
     {"families/granite", nested(path("families/granite"), "granite4_vision", "text_config", "granite4_vision_text"),
      within},
     {"tiny_families/phi3-longrope", "", replacing("_proj.weight", "_proj.base_layer.weight")},

@@ -99,8 +99,9 @@ TEST_CASE("Logits on two, three and four ranks do not depend on the schedule") {
   precision sparse{dtype::bf16};
   sparse.sparsity = {0.8f, 0.5f};
   check_schedules("golden/llama-gqa", target, sparse, random, ranks);
-  for (const std::string model : {"golden/mistral-swa", "golden/llama-mqa-rope3", "families/gpt-oss",
-                                  "tiny_families/deepseek-v2", "tiny_families/falcon-alibi"})
+  for (const std::string model :
+       {"golden/mistral-swa", "golden/llama-mqa-rope3", "families/gpt-oss", "tiny_families/deepseek-v2",
+        "tiny_families/falcon-alibi", "tiny_families/laguna", "tiny_families/longcat-flash"})
     for (const precision& as : {precision{dtype::f32}, precision{dtype::bf16, quantization::int8}})
       check_schedules(model, target, as, random, ranks);
 }
