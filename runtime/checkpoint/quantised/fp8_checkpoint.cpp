@@ -17,7 +17,7 @@ namespace troupe {
 namespace {
 
 constexpr std::string_view suffix = ".weight";
-constexpr std::array<std::string_view, 4> parts{".weight_scale", ".weight_scale_inv", ".input_scale",
+constexpr std::array<std::string_view, 5> parts{".weight_scale", ".weight_scale_inv", ".scale", ".input_scale",
                                                 ".activation_scale"};
 
 /// A matrix with its scales. The constructor checks both.
@@ -30,6 +30,9 @@ public:
       fail(weight, "has the shape " + to_string(codes.shape) + ", expected a matrix");
     if (!stored.find(scale_) && stored.find(weight + "_scale_inv"))
       scale_ = weight + "_scale_inv"; // DeepSeek's name; it is multiplied with, too
+    if (const auto own = weight.substr(0, weight.size() - suffix.size()) + ".scale";
+        !stored.find(scale_) && stored.find(own))
+      scale_ = own; // of DeepSeek V4
     const auto* scales = stored.find(scale_);
     if (!scales)
       fail(scale_, "is missing");

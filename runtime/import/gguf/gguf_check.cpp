@@ -89,8 +89,9 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
   same("the shapes of layers", widths(config), widths(made_of));
   same("how streams are updated", std::tuple(config.altup, config.hyper, config.gate_cutoffs),
        std::tuple(made_of.altup, made_of.hyper, made_of.gate_cutoffs));
-  same("which keys are compressed", std::tuple(config.compressed, config.indexer, config.hashed),
-       std::tuple(made_of.compressed, made_of.indexer, made_of.hashed));
+  same("which keys are compressed", std::tuple(config.compressed, config.hashed),
+       std::tuple(made_of.compressed, made_of.hashed));
+  same("which blocks layers share", config.shared_blocks, made_of.shared_blocks);
   same("what layers get of each token", std::tuple(config.layer_inputs, config.layer_scales),
        std::tuple(made_of.layer_inputs, made_of.layer_scales));
   same("which positions attention sees, and what it knows of tokens", std::tuple(config.indexer, config.grams),

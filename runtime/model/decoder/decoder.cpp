@@ -160,7 +160,7 @@ void decoder::receive(const tensor& rows) {
 
 tensor decoder::receive(std::size_t rows) {
   step_.begin(rows);
-  return hyper_ ? hyper_->streams() : residual();
+  return hyper_ ? hyper_->streams() : blocks_ ? blocks_->passed() : step_.residual();
 }
 
 void decoder::check(const kernels::batch& who, const kernels::kv_cache& cache) const {

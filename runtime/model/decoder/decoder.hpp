@@ -74,9 +74,8 @@ public:
   /// What the step's rows pass on to the span behind, f32 [rows, residual_width()]: their residual streams, and what else
   /// later layers read; of a part with a head, what that reads, f32 [rows, hidden]. Valid until the next step.
   kernels::tensor residual() const {
-    if (blocks_)
-      return blocks_->passed();
-    return hyper_ && !step_.config().part().heads ? hyper_->streams() : step_.residual();
+    const bool is_last = step_.config().part().heads;
+    return is_last ? step_.residual() : hyper_ ? hyper_->streams() : blocks_ ? blocks_->passed() : step_.residual();
   }
 
   void conclude(std::span<const std::int32_t> logit_rows, const kernels::tensor& logits,

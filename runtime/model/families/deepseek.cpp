@@ -29,7 +29,8 @@ int even(const reader& config, const char* key, int fallback) {
 void read_latent_attention(const reader& config, model_config& model, const latent_defaults& defaults) {
   auto& latent = model.latent;
   require(config, "attention_bias", false);
-  if (const auto kv_heads = config.integer("num_key_value_heads", 1, max_heads); kv_heads && *kv_heads != model.heads)
+  if (const auto kv_heads = config.integer("num_key_value_heads", 1, max_heads);
+      kv_heads && *kv_heads != model.heads && !defaults.any_kv_heads)
     throw failure(errc::bad_file,
                   config.label("num_key_value_heads") + " must be `num_attention_heads`, " +
                     std::to_string(model.heads) + ", as all heads share one latent; found " +

@@ -18,7 +18,7 @@ using namespace config_limits;
 void read_indexer(const reader& config, model_config& model, int default_heads, bool pairs) {
   if (const auto types = config.child("layer_types"))
     for (const auto& type : types->items())
-      if (const auto word = type.string(); word != "indexed_attention")
+      if (const auto word = type.string(); word != "indexed_attention" && word != "deepseek_sparse_attention")
         throw failure(errc::unsupported,
                       config.label("layer_types") + " has `" + std::string(word) +
                         "`, supported is indexed_attention for this model_type");

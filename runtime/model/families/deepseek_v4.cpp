@@ -190,6 +190,7 @@ void read_deepseek_v4(const reader& config, model_config& model) {
                     ", supported is 1 for this model_type");
   require(config, "attention_bias", false);
   require(config, "mlp_bias", false);
+  require_word(config, "expert_dtype", {"fp8", "bf16"});
   model.attention_sinks = true;
   read_compressed(config, model);
   read_entry_rotations(config, model);
@@ -258,7 +259,9 @@ void arrange_deepseek_v4(const model_config& model, const checkpoint& stored, ar
     part("self_attn.q_a_layernorm.weight", "attn.q_norm.weight");
     part("self_attn.q_b_proj.weight", "attn.wq_b.weight", pairs_first(heads, dim, rotated));
     part("self_attn.kv_proj.weight", "attn.wkv.weight", pairs_first(1, dim, rotated));
-    part("self_attn.kv_norm.weight", "attn.norm.weight", pairs_first(1, dim, rotated));
+    part("self_attn.kv_norm.weight",
+         stored.find(tensors.stored(layer, "attn.kv_norm.weight")) ? "attn.kv_norm.weight" : "attn.norm.weight",
+         pairs_first(1, dim, rotated));
     part("self_attn.sinks", "attn.attn_sink");
     for (std::size_t g = 0; g < groups; ++g) {
       stored_part one;

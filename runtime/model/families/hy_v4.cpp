@@ -6,6 +6,8 @@
 #include "runtime/model/families/mixture_reading.hpp"
 #include "runtime/support/types.hpp"
 
+#include <cmath>
+
 namespace troupe::families {
 
 using namespace config_limits;
@@ -19,15 +21,17 @@ constexpr int max_residual_streams = 16;
 void read_hy_v4(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2, .default_norm_eps = 1e-5});
-  read_latent_attention(config, model, {.plain = 192, .value = 256, .positions = 262144});
+  read_latent_attention(config, model, {.plain = 192, .value = 256, .positions = 262144, .any_kv_heads = true});
   model.rope.interleaved = config.boolean("rope_interleave", false);
   model.attention_sinks = model.attention_gate = true;
   model.experts.scale = 2.827f;
   read_experts_of_groups(config, model, 256, 8, 768, 1, 1);
   read_groups(config, model, 1, 1);
   read_corrected_router(config, model, true);
-  if (const auto limit = config.number("swiglu_limit", -1e6, 1e6).value_or(10); limit > 0)
+  if (const auto limit = config.number("swiglu_limit", -1e6, 1e6).value_or(10); limit > 0) {
     model.expert_limits.assign(as_size(model.layers), static_cast<float>(limit));
+    model.act.alpha = 1 / (1 + std::exp(-static_cast<float>(limit))); // gates are cut ahead of the activation
+  }
   read_indexer(config, model, 16, false);
   model.indexer.last = true;
   model.indexer.norm_eps = model.norm_eps;
@@ -50,10 +54,12 @@ void arrange_hy_v4(const model_config& model, const checkpoint& stored, arrangem
     };
     rename("self_attn.attn_gate.weight", "self_attn.linear_gate.weight");
     rename("self_attn.sinks", "self_attn.learnable_sink_param");
-    tensors.rename(layer, "mlp.gate_proj", "mlp.linear_gate");
-    tensors.rename(layer, "mlp.shared_expert.gate_proj", "mlp.shared_experts.linear_gate");
+    for (const std::string part : {"mlp.", "mlp.shared_experts."}) // transformers writes these as attention's
+      if (stored.find(tensors.stored(layer, part + "linear_gate.weight")))
+        tensors.rename(layer, part == "mlp." ? "mlp.gate_proj" : "mlp.shared_expert.gate_proj", part + "linear_gate");
     for (const std::string part : {"attn", "mlp"}) {
-      const auto stem = part + "_hyper_connection.", from = "hc_pre.hc_" + part + "_layer.hc_";
+      const auto stem = part + "_hyper_connection.", own = "hc_" + part + "_layer.hc_pre.hc_",
+                 from = stored.find(tensors.stored(layer, own + "fn")) ? own : "hc_pre.hc_" + part + "_layer.hc_";
       rename(stem + "fn.weight", from + "fn");
       rename(stem + "base", from + "base");
       rename(stem + "scale", from + "scale");
@@ -61,7 +67,8 @@ void arrange_hy_v4(const model_config& model, const checkpoint& stored, arrangem
   }
   for (const auto& [name, from] :
        {std::pair("fn.weight", "fn"), std::pair("base", "base"), std::pair("scale", "scale")})
-    to.names[std::string("model.hc_pre.hc_head.hc_head_") + from] = std::string("model.hyper_connection_mixer.") + name;
+    for (const std::string place : {"model.hc_head.", "model.hc_pre.hc_head."})
+      to.names[place + "hc_head_" + from] = std::string("model.hyper_connection_mixer.") + name;
 }
 
 const family hy_v4_family{"hy_v4", read_hy_v4, arrange_hy_v4};

@@ -51,6 +51,10 @@ void read_blocks(const reader& config, model_config& model) {
   const auto refuse = [&](const char* key, int value, const std::string& supported) {
     throw failure(errc::unsupported, config.label(key) + " is " + std::to_string(value) + ", supported " + supported);
   };
+  if (older) {
+    require_number(*older, "sparse_init_block", 0);
+    require_word(*older, "sparse_score_type", {"max"});
+  }
   auto& indexer = model.indexer;
   indexer.heads = number("index_n_heads", "sparse_num_index_heads", 1, max_heads, 4);
   indexer.dim = number("index_head_dim", "sparse_index_dim", 2, max_head_dim, 128);
@@ -73,6 +77,9 @@ void read_blocks(const reader& config, model_config& model) {
 
 void read_minimax_m3(const reader& config, model_config& model) {
   read_sizes(config, model, {.ffn = nullptr, .default_kv_heads = 4, .default_head_dim = 128});
+  require(config, "use_gemma_norm", true);
+  require_word(config, "scoring_func", {"sigmoid"});
+  require_word(config, "qk_norm_type", {"per_head"});
   model.act = {kernels::activation_type::clamped_swiglu,
                static_cast<float>(config.number("swiglu_alpha", 1e-3, 1e3).value_or(1.702)),
                static_cast<float>(config.number("swiglu_limit", 1e-3, 1e6).value_or(7))};

@@ -15,6 +15,7 @@ using json::reader;
 struct latent_defaults {
   int q_rank = 1536, kv_rank = 512, plain = 128, rotated = 64, value = 128;
   int positions = 4096;
+  bool any_kv_heads = false; // what the configuration says of them is not looked at
 };
 
 /// The heads' sizes and positions. YaRN with `mscale_all_dim` scales the scores, too.

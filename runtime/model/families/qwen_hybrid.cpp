@@ -43,7 +43,7 @@ void read_qwen_hybrid(const reader& config, model_config& model, const hybrid_ru
       words->push_back((i + 1) % interval != 0 ? "linear_attention" : "full_attention");
   }
   for (auto& word : *words)
-    if (rules.indexed && word == "indexed_attention")
+    if (rules.indexed && (word == "indexed_attention" || word == "qwen_sparse_attention"))
       word = "full_attention";
   set_layer_parts(config, model, "layer_types", *words);
 }

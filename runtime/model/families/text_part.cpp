@@ -160,13 +160,17 @@ std::optional<text_part> find_text(const json::document& config) {
     if (!nested)
       nested = holder.object(place);
   const auto& text = nested ? *nested : outer;
-  const auto type = text.string("model_type");
+  auto type = text.string("model_type");
+  if (const auto usual = std::string(*whole) + "_text"; !type && nested && is_family(usual))
+    type = usual;
   if (!type)
     throw failure(errc::bad_file, text.label("model_type") + " is missing");
   const auto* const known = std::ranges::find(text_types, *type, &text_type::name);
   if (known == text_types.end() && !nested)
     return std::nullopt;
-  const std::string family(known == text_types.end() ? family_of(text).name : known->family);
+  const std::string family(known != text_types.end() ? known->family
+                             : is_family(*type)      ? std::string_view(*type)
+                                                     : family_of(text).name);
 
   merged_object merged;
   const auto name = json::document::parse(json_text(family), "model_type");
