@@ -172,7 +172,8 @@ void chosen_attention::choose(position_choice& to, const tensor& queries, const 
     return choose_blocks(to, call, heads);
   if (to.groups.size == 1)
     return choose_rows(to, call, weights, heads, 0, rows_.size());
-  expect(block_tokens % to.groups.size == 0, "choose_positions: groups must divide blocks");
+  expect(block_tokens % to.groups.size == 0 && to.most >= to.groups.size && (to.most + 1) % to.groups.size == 0,
+         "choose_positions: groups must divide blocks, and `most` be whole groups and the rest of one");
   call.grouped = to.groups.size;
   call.tile_queries = kernels_.wide_queries;
   for (std::size_t first = 0, end = 0; first < rows_.size(); first = end) { // each sequence has keys of its own

@@ -144,7 +144,7 @@ std::size_t cpu_grouped_linear::plan(const tensor& in, std::span<const row_group
     const auto& w = packed(g);
     expect(!g.rows.empty() && in.type == w.compute && in.cols == w.inputs,
            "grouped products: every group needs rows, of the type and columns that its weights were packed for");
-    if (w.kind != first.kind || w.pruned != first.pruned)
+    if (w.kind != first.kind || w.pruned != first.pruned || w.scale_words != first.scale_words)
       break;
     auto& plan = products_.emplace_back(product{plan_linear(kernels_, cache_, w, g.rows.size())}).plan;
     plan.op.bias = g.bias;

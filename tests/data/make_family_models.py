@@ -192,7 +192,7 @@ LATER = {
         rope_parameters=PLAIN)),
     "hy-v4": ("hy_v4", dict(
         LATENT, q_lora_rank=10, num_hidden_layers=3, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=12,
-        swiglu_limit=0.5, index_topk=14, index_head_dim=8, index_n_heads=4, indexer_types=["full", "full", "shared"],
+        swiglu_limit=0.5, index_topk=14, index_head_dim=8, index_n_heads=16, indexer_types=["full", "full", "shared"],
         hc_mult=3, rope_parameters=PLAIN)),
     "minimax-m3": ("minimax_m3_vl_text", dict(
         head_dim=8, rope_parameters=PLAIN | {"partial_rotary_factor": 0.5}, num_hidden_layers=3,

@@ -63,7 +63,8 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
     return;
   const auto bytes = static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float);
   decode_logits_ = backend_->allocate(bytes);
-  normed_states_ = backend_->allocate(states_at_once * row_bytes());
+  normed_states_ = backend_->allocate(states_at_once * static_cast<std::size_t>(decoder_.weights().config.hidden) *
+                                      sizeof(float));
   for (std::size_t i = 0; i < logits_buffers; ++i)
     logits_.add(backend_->allocate(logits_bytes_), logits_bytes_);
 }

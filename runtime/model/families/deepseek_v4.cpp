@@ -68,7 +68,8 @@ void read_compressed(const reader& config, model_config& model) {
   of.window = config.integer("sliding_window", 1, max_positions, 128);
   of.groups = config.integer("o_groups", 1, max_heads, 8);
   of.group_rank = config.integer("o_lora_rank", 1, max_hidden, 1024);
-  if (model.heads % of.groups != 0 || std::int64_t{of.groups} * of.group_rank > max_ffn)
+  if (model.heads % of.groups != 0 || std::int64_t{of.groups} * of.group_rank > max_ffn ||
+      std::int64_t{of.groups} * model.layers > max_layer_experts)
     throw failure(errc::unsupported,
                   config.label("o_groups") + " is " + std::to_string(of.groups) + ", supported are divisors of the " +
                     std::to_string(model.heads) + " heads, with at most " + std::to_string(max_ffn) +

@@ -124,6 +124,8 @@ void read_grams(const reader& config, model_config& model) {
   grams.dim = width / grams.lookups();
   if (at.size() * as_size(grams.lookups()) > most_hashes)
     unsupported_value(config, "heads_per_ngram", grams.heads, "are fewer hashes");
+  if (std::int64_t(at.size()) * grams.parts > max_layer_experts)
+    unsupported_value(config, "split_ngram_parts", grams.parts, "are fewer parts of all layers");
   const auto seed = static_cast<std::uint64_t>(
     config.integer("seed", std::numeric_limits<std::int64_t>::min() / 2, std::numeric_limits<std::int64_t>::max() / 2)
       .value_or(1234));

@@ -287,6 +287,6 @@ TEST_CASE("A decoder whose backend cannot add to products refuses rows that ask 
   added_products added(rows);
   CHECK(failure_of([&] {
           graph.forward(tokens, {sequences, tables}, {}, *cache, {}, {}, {}, {}, &added);
-        }).find("products that the backend cannot add to") != std::string::npos);
+        }).find("products that nothing can be added to") != std::string::npos);
   CHECK(failure_of([&] { graph.forward(tokens, {sequences, tables}, {}, *cache, {}); }).empty());
 }
