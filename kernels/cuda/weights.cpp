@@ -32,7 +32,7 @@ weight_kind kind_of(const stored_matrix& m, quantization how) {
 weight_kind wide_kind(std::span<const stored_matrix> stacked) {
   const auto format = stacked.front().format;
   const bool same = std::ranges::all_of(stacked, [&](const auto& m) { return m.format == format; });
-  return same && (is_float(format) || has_scale_blocks(format)) ? traits_of(format).on_gpu : weight_kind::f32;
+  return same && is_float(format) ? traits_of(format).on_gpu : weight_kind::f32;
 }
 
 } // namespace
