@@ -23,6 +23,8 @@ decoder_latents::decoder_latents(decoder_step& step, decoder_positions& position
     inputs_(step.allocate(step.bytes.latent_inputs)) {
   if (step.config().indexer)
     indexer_ = std::make_unique<decoder_indexer>(step, positions);
+  if (step.config().attention_gate)
+    gate_ = &dynamic_cast<kernels::recurrent_ops&>(backend_);
 }
 
 void decoder_latents::attend(int i, const tensor& normed, const tensor& attended, kernels::kv_cache& cache,
@@ -63,8 +65,7 @@ void decoder_latents::attend(int i, const tensor& normed, const tensor& attended
   backend_.gather_rows(attended, values);
   if (config.attention_gate) {
     const auto down = buffer_rows(down_, dtype::f32, rows, layer.qkv->outputs);
-    dynamic_cast<kernels::recurrent_ops&>(backend_).gate(
-      attended, attended, column_part(down, down.cols - heads * value, heads * value), {.sigmoid = true});
+    gate_->gate(attended, attended, column_part(down, down.cols - heads * value, heads * value), {.sigmoid = true});
   }
 }
 

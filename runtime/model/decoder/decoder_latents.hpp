@@ -29,6 +29,7 @@ private:
   decoder_positions& positions_;
   kernels::buffer qkv_, down_, queries_, latents_, inputs_; // see activation_sizes
   std::unique_ptr<decoder_indexer> indexer_;                // if the model has one
+  kernels::recurrent_ops* gate_ = nullptr;                  // the backend's, if the model's attention has gates
 };
 
 } // namespace troupe

@@ -26,6 +26,8 @@ decoder_mlps::decoder_mlps(decoder_step& step)
     shortcut_(step.allocate(step.bytes.shortcut)) {
   if (step.bytes.gates > 0)
     gaussian_ = &dynamic_cast<kernels::gaussian_gates&>(backend_);
+  if (const auto& sparsity = step.weights->sparsity; sparsity.up > 0 || sparsity.down > 0)
+    sparsity_ = &dynamic_cast<kernels::activation_sparsity&>(backend_);
 }
 
 void decoder_mlps::add(int i, const tensor& normed) {
@@ -54,7 +56,7 @@ void decoder_mlps::add(int i, const tensor& normed) {
 
 void decoder_mlps::drop_smallest(const tensor& in, float share, const kernels::matrix& w) {
   if (share > 0)
-    dynamic_cast<kernels::activation_sparsity&>(backend_).drop_smallest(in, share, w);
+    sparsity_->drop_smallest(in, share, w);
 }
 
 void decoder_mlps::score_experts(const tensor& in, const mixture_weights& mixture) {

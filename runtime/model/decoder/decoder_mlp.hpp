@@ -9,8 +9,9 @@
 #include <vector>
 
 namespace troupe::kernels {
-class gaussian_gates; // kernels/gaussian_gates.hpp
-}
+class activation_sparsity; // kernels/activation_sparsity.hpp
+class gaussian_gates;      // kernels/gaussian_gates.hpp
+} // namespace troupe::kernels
 
 namespace troupe {
 
@@ -59,6 +60,7 @@ private:
   kernels::backend& backend_;
   kernels::buffer router_, weighed_, gates_, shortcut_; // see activation_sizes
   kernels::gaussian_gates* gaussian_ = nullptr;         // the backend's, if the model needs them
+  kernels::activation_sparsity* sparsity_ = nullptr;    // likewise
 };
 
 } // namespace troupe
