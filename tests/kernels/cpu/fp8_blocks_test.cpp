@@ -264,3 +264,36 @@ TEST_CASE("matrices of fp8 with other blocks share a stack, each with the bits t
       }
     }
 }
+
+TEST_CASE("experts of fp8 with other blocks are summed with the bits of one after another, whichever is first") {
+  constexpr std::size_t outputs = 200, inputs = 300, rows = 3;
+  generator random(6);
+  const block_rows wide(weight_format::fp8_128, outputs, inputs, random),
+    narrow(weight_format::fp8_32, outputs, inputs, random);
+  const std::vector<std::int32_t> who{0, 1, 2};
+  const std::vector<float> factors{0.5f, -1, 2};
+  for (const isa target : tested_isas())
+    for (const dtype compute : compute_types) {
+      CAPTURE(to_string(target));
+      CAPTURE(to_string(compute));
+      const auto device = make_backend(target, 2);
+      const auto pack = [&](const stored_matrix& m) { return device->pack({&m, 1}, compute); };
+      const auto one = pack(wide.view()), other = pack(narrow.view());
+      numbers in(compute, random.normal(2 * rows * inputs));
+      for (const std::array order : {std::array{one.get(), other.get()}, std::array{other.get(), one.get()}}) {
+        std::vector<row_group> groups;
+        numbers together(dtype::f32, rows * outputs), apart(dtype::f32, std::vector<float>(rows * outputs, 0)),
+          given(dtype::f32, rows * outputs);
+        for (std::size_t g = 0; g < order.size(); ++g) {
+          groups.push_back({order[g], nullptr, who, factors});
+          auto part = in.rows(2 * rows);
+          part.data = static_cast<char*>(part.data) + g * rows * inputs * size_of(compute);
+          part.rows = rows;
+          device->linear(given.rows(rows), part, *order[g]);
+          device->add_rows(apart.rows(rows), given.rows(rows), 1, who.data(), factors.data());
+        }
+        device->grouped_sum(together.rows(rows), in.rows(2 * rows), groups);
+        CHECK(together.values() == apart.values());
+      }
+    }
+}
