@@ -4,8 +4,8 @@
 #   ./test.sh format unit arm asan tsan e2e   or parts of it:
 #     format   checks that all C++ is formatted with .clang-format, that folders include what their READMEs allow, that
 #              units stand in them, that few files name a technique, that public headers reach no libraries and give no
-#              warnings, that nothing asks the locale, and that what changed since the last tag compiles without its
-#              neighbours
+#              warnings, that nothing asks the locale, that planted patches apply, and that what changed since the last
+#              tag compiles without its neighbours
 #     unit     the tests of the release build, including those that run the program
 #     arm      tests of the kernels for 64-bit ARM, in QEMU; skipped where Debian's packages for it cannot be had
 #     asan     all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -81,7 +81,7 @@ built() {
 format() {
   local check
   log "== format"
-  for check in formatted .ci/rooms .ci/units .ci/techniques .ci/headers .ci/locale .ci/alone; do
+  for check in formatted .ci/rooms .ci/units .ci/techniques .ci/headers .ci/locale .ci/patches .ci/alone; do
     "$check" && passed=$((passed + 1)) || failed=$((failed + 1))
   done
 }
@@ -163,7 +163,7 @@ finish_e2e() {
 mkdir -p build
 packages=("${build_packages[@]}" locales)
 wanted e2e && packages+=(python3-venv openssl curl prometheus chromium node-typescript golang-github-yuin-goldmark-dev)
-wanted format && packages+=(clang-format python3)
+wanted format && packages+=(clang-format patch python3)
 install_packages "${packages[@]}"
 for part in format unit arm e2e asan tsan; do
   wanted "$part" && "$part"
