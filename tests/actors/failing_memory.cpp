@@ -6,16 +6,11 @@
 
 namespace {
 
-thread_local int* allocations_left = nullptr; // null: none fails
+thread_local troupe::test::failing_allocation* armed = nullptr; // null: none fails
 
 /// Null if there is none, or if it is this allocation's turn to fail.
 void* try_allocate(std::size_t bytes) noexcept {
-  if (allocations_left && *allocations_left > 0 && --*allocations_left == 0) {
-    if (troupe::test::failing_allocation::on_refusal)
-      troupe::test::failing_allocation::on_refusal();
-    return nullptr;
-  }
-  return std::malloc(bytes > 0 ? bytes : 1);
+  return armed && armed->refuses() ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
 }
 
 void* allocate(std::size_t bytes) {
@@ -39,10 +34,22 @@ void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free
 
 namespace troupe::test {
 
-void failing_allocation::arm() { allocations_left = &left_; }
-void failing_allocation::disarm() { allocations_left = nullptr; }
+void failing_allocation::arm() { armed = this; }
+void failing_allocation::disarm() { armed = nullptr; }
 
-no_failing_allocation::no_failing_allocation() : armed_(std::exchange(allocations_left, nullptr)) {}
-no_failing_allocation::~no_failing_allocation() { allocations_left = armed_; }
+bool failing_allocation::refuses() noexcept {
+  if (left_ == 0)
+    return lasting_;
+  if (--left_ > 0)
+    return false;
+  if (on_refusal) {
+    const no_failing_allocation meanwhile;
+    on_refusal();
+  }
+  return true;
+}
+
+no_failing_allocation::no_failing_allocation() : armed_(std::exchange(armed, nullptr)) {}
+no_failing_allocation::~no_failing_allocation() { armed = armed_; }
 
 } // namespace troupe::test

@@ -1,22 +1,26 @@
-// Makes one allocation by operator new fail on the calling thread.
+// Makes one allocation by operator new fail on the calling thread, or all from one on.
 #pragma once
 
 namespace troupe::test {
 
 class failing_allocation {
 public:
-  /// The `nth` allocation made while armed fails, once.
-  explicit failing_allocation(int nth) : left_(nth) {}
+  /// The `nth` allocation made while armed fails, and if `lasting`, all behind it.
+  explicit failing_allocation(int nth, bool lasting = false) : left_(nth), lasting_(lasting) {}
 
   void arm();
   void disarm();
   bool happened() const { return left_ == 0; }
+
+  /// Whether the allocation that is asked for now fails. Calls on_refusal for the first that does.
+  bool refuses() noexcept;
 
   /// Called by the refused allocation; it may allocate.
   static inline void (*on_refusal)() = nullptr;
 
 private:
   int left_;
+  bool lasting_;
 };
 
 /// While it lives, none fails on this thread.
@@ -28,7 +32,7 @@ public:
   no_failing_allocation& operator=(const no_failing_allocation&) = delete;
 
 private:
-  int* armed_;
+  failing_allocation* armed_;
 };
 
 } // namespace troupe::test
