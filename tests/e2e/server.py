@@ -84,6 +84,12 @@ class Server:
         text = self.get("/metrics", **more).text
         return {name: float(value) for name, value in re.findall(r"^([^#\s]\S*) (\S+)$", text, re.MULTILINE)}
 
+    def slow_down(self, milliseconds, **more):
+        """Each step takes so much longer from now on, and what makes many tokens lasts as long as a test needs. Only with
+        --fault-injection."""
+        self.post("/debug/faults", {"faults": [{"kind": "sampler", "what": "delay", "pause_ms": milliseconds,
+                                                "every_messages": 1, "count": 10**9}]}, **more).raise_for_status()
+
     def is_idle(self, **more):
         seen = self.metrics(**more)
         return all(seen[name] == 0 for name in (

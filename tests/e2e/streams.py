@@ -80,6 +80,15 @@ class Stream:
             pass
         return self
 
+    def leave(self):
+        """Reads the first numbered event, forgets what came beyond it, closes, and returns its number. A chunk may hold the
+        whole stream: when the machine is busy, all of it is made before this process reads any."""
+        while not (first := re.search(rb"^id: (\d+)\n.*?\n\n", self.body, re.MULTILINE | re.DOTALL)):
+            assert self.chunk(), "the stream has no numbered event"
+        self.body = self.body[:first.end()]
+        self.close()
+        return int(first[1])
+
     def told(self):
         """What was said, choice by choice, without comments and what may differ."""
         lines = [line for line in self.body.decode().replace("\n ", "\n").splitlines() if line and not line.startswith(":")]

@@ -62,7 +62,7 @@ LAYOUTS = {
 
 def actors(server):
     """By kind: (alive, messages queued)."""
-    with connect(server.ws_url) as link:
+    with connect(server.ws_url, open_timeout=60) as link:
         link.send(json.dumps({"type": "watch", "id": "w", "interval_ms": 100}))
         while "actors" not in (frame := json.loads(link.recv(30))):
             pass
@@ -196,13 +196,18 @@ def in_mid_string(text):
 
 def across_deaths(server, request, deaths):
     """The answer to `request`, a stream of chats; each time that it is in mid-string and further than before, `deaths` has its
-    next fault set. Returns what was seen, and what the answer was each time."""
+    next fault set, which strikes before the next one is. Returns what was seen, and what the answer was each time."""
     at = []
 
     async def follow():
         client = Client(server.url, json.loads(server.get("/v1/models").text)["data"][0]["id"])
         loop, pending, told = asyncio.get_running_loop(), list(deaths), 0
         task = asyncio.create_task(client.ask(request, 0))
+
+        def die(rules):
+            faults(server, *rules)
+            wait_until(lambda: task.done() or all(one["struck"] for one in server.get("/debug/faults").json()["faults"]), rules)
+
         while pending and not task.done():
             await asyncio.sleep(0.005)
             history = client.current
@@ -210,16 +215,12 @@ def across_deaths(server, request, deaths):
             if in_mid_string(text) and len(text) > told:
                 told = len(text) + 20
                 at.append(text)
-                await loop.run_in_executor(None, lambda: faults(server, *pending.pop(0)))
+                await loop.run_in_executor(None, die, pending.pop(0))
         return await task
 
     history = asyncio.run(follow())
     faults(server)
     return history, at
-
-
-# Each step of a sampler takes 5 ms, so that a string of 300 characters lasts.
-SLOW = {"kind": "sampler", "what": "delay", "pause_ms": 5, "every_messages": 1, "count": 10**9}
 
 
 @pytest.mark.parametrize("kind", ["a schema", "a tool"])
@@ -237,16 +238,26 @@ def test_a_guided_answer_goes_on_in_mid_string_after_deaths(delayed, kind, effec
     alone, _ = across_deaths(delayed, request, [])
     before = delayed.metrics()
 
-    def dies(number, actor, count=1):
-        return SLOW, {"kind": actor, "what": effect, "replica": number, "every_messages": 1, "count": count}
+    def run(pause):
+        """Each step of a sampler takes so many milliseconds, so that a string of 300 characters lasts."""
+        slow = {"kind": "sampler", "what": "delay", "pause_ms": pause, "every_messages": 1, "count": 10**9}
 
-    # Where it was, or in the other; then in the second alone, then in the first alone.
-    once = SLOW, {"kind": "executor", "what": effect, "every_messages": 1}
-    deaths = [once, once] if effect == "exception" else [once, dies(0, "executor", 10**6), dies(1, "kv_block_manager", 10**6)]
-    faults(delayed, SLOW)
-    history, at = across_deaths(delayed, request, deaths)
-    wait_until(lambda: delayed.get("/health").json()["status"] == "ok", "both replicas to run")
-    assert len(at) == len(deaths) and all(in_mid_string(text) for text in at)
+        def dies(number, actor, count=1):
+            return slow, {"kind": actor, "what": effect, "replica": number, "every_messages": 1, "count": count}
+
+        # Where it was, or in the other; then in the second alone, then in the first alone.
+        once = slow, {"kind": "executor", "what": effect, "every_messages": 1}
+        deaths = [once, once] if effect == "exception" else [once, dies(0, "executor", 10**6), dies(1, "kv_block_manager", 10**6)]
+        faults(delayed, slow)
+        history, at = across_deaths(delayed, request, deaths)
+        wait_until(lambda: delayed.get("/health").json()["status"] == "ok", "both replicas to run")
+        return history, at, len(deaths)
+
+    for pause in (5, 20, 80, 320):
+        history, at, wanted = run(pause)
+        if len(at) == wanted:
+            break  # else this process was not run for so long that the string was over
+    assert len(at) == wanted and all(in_mid_string(text) for text in at)
     assert history.end == alone.end == "whole", (history.error, alone.error)
     assert history.seen == alone.seen
     text = history.seen["arguments" if kind == "a tool" else "text", 0]

@@ -111,8 +111,13 @@ class Others:
         assert self.slowest > 0
 
 
+def in_time(measure):
+    """measure(attempt) tells whether no limit on time was passed. It has three attempts, as the machine may be busy, or stand
+    still."""
+    assert any(measure(attempt) for attempt in range(3)), "each of three times, a limit on time was passed"
+
+
 def check_costs(server, request, name):
-    """Measured up to three times where a limit on time is passed, as the machine may be busy."""
     for attempt in range(3):
         with Peak(server) as peak, Share() as share, Others(server) as others:
             answer, took = send(server, request)
@@ -131,24 +136,29 @@ def test_a_costly_guide_costs_its_own_request_little_and_others_next_to_nothing(
 
 
 def test_guides_whose_clients_have_left_are_given_up(costs_server):
-    hard = [schema({"type": "string", "allOf": overlapping(40), "title": f"{i}"}) for i in range(4)] + \
-        [tools({"type": "object", "properties": {"a": {"allOf": overlapping(300)}, f"t{i}": {}}}) for i in range(2)]
-    with Peak(costs_server) as peak, Share() as share:
-        with concurrent.futures.ThreadPoolExecutor(len(hard)) as pool:
-            list(pool.map(lambda one: send_and_leave(costs_server, one), hard))
-        slowest = []
-        for _ in range(3):
-            for request in (("/v1/completions", {"guided_choice": [f"word {i}" for i in range(3000)]}),
-                            tools({"type": "object"})):
-                answer, took = send(costs_server, request, OTHER)
-                assert answer.status_code == 200
-                slowest.append(took)
-    assert max(slowest) * share.value < OTHERS
-    assert peak.bytes < MEMORY
-    begun = time.monotonic()
-    with Share() as share:
-        wait_until(lambda: is_idle(costs_server), "the processor to be free")
-    assert (time.monotonic() - begun) * share.value < 10
+    def measure(attempt):
+        name = f"{attempt} left"
+        hard = [schema({"type": "string", "allOf": overlapping(40), "title": f"{name} {i}"}) for i in range(4)] + \
+            [tools({"type": "object", "properties": {"a": {"allOf": overlapping(300)}, f"{name} {i}": {}}}) for i in range(2)]
+        with Peak(costs_server) as peak, Share() as share:
+            with concurrent.futures.ThreadPoolExecutor(len(hard)) as pool:
+                list(pool.map(lambda one: send_and_leave(costs_server, one), hard))
+            slowest = []
+            for _ in range(3):
+                for request in (("/v1/completions", {"guided_choice": [f"word {i}" for i in range(3000)]}),
+                                tools({"type": "object"})):
+                    answer, took = send(costs_server, request, OTHER)
+                    assert answer.status_code == 200
+                    slowest.append(took)
+        assert peak.bytes < MEMORY
+        begun = time.monotonic()
+        with Share() as again:
+            wait_until(lambda: is_idle(costs_server), "the processor to be free")
+        took = time.monotonic() - begun
+        print(f"others {max(slowest):.2f} s, share {share.value:.2f}; free after {took:.2f} s, share {again.value:.2f}")
+        return max(slowest) * share.value < OTHERS and took * again.value < 10
+
+    in_time(measure)
 
 
 def is_idle(server):
@@ -163,28 +173,34 @@ def is_idle(server):
 
 
 def test_many_clients_requests_are_compiled_in_turn(costs_server):
-    with Peak(costs_server) as peak, Share() as share, Others(costs_server) as others, \
-            concurrent.futures.ThreadPoolExecutor(24) as pool:
-        crowd = [schema({"type": "string", "allOf": overlapping(15 + i), "title": f"{i}"}) for i in range(24)]
-        leaving = [pool.submit(send_and_leave, costs_server, one, 4) for one in crowd]
-        concurrent.futures.wait(leaving)
-    print(f"others {others.slowest:.2f} s, {peak.bytes >> 20} MiB, share {share.value:.2f}")
-    assert others.slowest * share.value < OTHERS
-    assert peak.bytes < MEMORY
+    def measure(attempt):
+        with Peak(costs_server) as peak, Share() as share, Others(costs_server) as others, \
+                concurrent.futures.ThreadPoolExecutor(24) as pool:
+            crowd = [schema({"type": "string", "allOf": overlapping(15 + i), "title": f"{attempt} {i}"}) for i in range(24)]
+            leaving = [pool.submit(send_and_leave, costs_server, one, 4) for one in crowd]
+            concurrent.futures.wait(leaving)
+        print(f"others {others.slowest:.2f} s, {peak.bytes >> 20} MiB, share {share.value:.2f}")
+        assert peak.bytes < MEMORY
+        return others.slowest * share.value < OTHERS
+
+    in_time(measure)
 
 
 def test_sigterm_ends_a_server_that_compiles(launch):
-    server = launch("--stop-grace", "1", model=STORYTELLER)
-    hard = [schema({"type": "string", "allOf": overlapping(100), "title": f"{i}"}) for i in range(6)]
-    for one in hard:
-        threading.Thread(target=lambda one=one: ignoring(send_and_leave, server, one, 20), daemon=True).start()
-    wait_until(lambda: server.metrics()["troupe_requests_in_flight"] == len(hard), "all of them to have come")
-    time.sleep(0.3)
-    server.process.terminate()
-    begun = time.monotonic()
-    with Share() as share:
-        assert server.process.wait(60) == 0
-    assert (time.monotonic() - begun) * share.value < 6
+    def measure(_):
+        server = launch("--stop-grace", "1", model=STORYTELLER)
+        hard = [schema({"type": "string", "allOf": overlapping(100), "title": f"{i}"}) for i in range(6)]
+        for one in hard:
+            threading.Thread(target=lambda one=one: ignoring(send_and_leave, server, one, 20), daemon=True).start()
+        wait_until(lambda: server.metrics()["troupe_requests_in_flight"] == len(hard), "all of them to have come")
+        time.sleep(0.3)
+        server.process.terminate()
+        begun = time.monotonic()
+        with Share() as share:
+            assert server.process.wait(60) == 0
+        return (time.monotonic() - begun) * share.value < 6
+
+    in_time(measure)
 
 
 def ignoring(f, *arguments):
@@ -195,18 +211,20 @@ def ignoring(f, *arguments):
 
 
 def test_a_generator_of_costly_guides_finds_none_beyond_the_bounds(costs_server):
-    generator = Generator(SEED)
-    end = time.monotonic() + SECONDS
-    with Peak(costs_server) as peak, Share() as share, Others(costs_server) as others:
-        while time.monotonic() < end:
-            source = generator.next()
-            answer, took = send(costs_server, generator.request(source))
-            assert answer.status_code in (200, 400), answer.text
-            generator.report(took, source)
-    print(f"seed {SEED}: {generator.tried} guides, {peak.bytes >> 20} MiB, others {others.slowest:.2f} s, "
-          f"share {share.value:.2f}")
-    for cost, source in generator.best[:3]:
-        print(f"{cost:.2f} s: {json.dumps(source)[:400]}")
-    assert generator.best[0][0] * share.value < LONGEST, generator.best[0]
-    assert peak.bytes < MEMORY
-    assert others.slowest * share.value < OTHERS
+    def measure(attempt):
+        generator = Generator(SEED + attempt)
+        end = time.monotonic() + SECONDS
+        with Peak(costs_server) as peak, Share() as share, Others(costs_server) as others:
+            while time.monotonic() < end:
+                source = generator.next()
+                answer, took = send(costs_server, generator.request(source))
+                assert answer.status_code in (200, 400), answer.text
+                generator.report(took, source)
+        print(f"seed {SEED + attempt}: {generator.tried} guides, {peak.bytes >> 20} MiB, others {others.slowest:.2f} s, "
+              f"share {share.value:.2f}")
+        for cost, source in generator.best[:3]:
+            print(f"{cost:.2f} s: {json.dumps(source)[:400]}")
+        assert peak.bytes < MEMORY
+        return generator.best[0][0] * share.value < LONGEST and others.slowest * share.value < OTHERS
+
+    in_time(measure)

@@ -310,13 +310,13 @@ def test_any_valid_key_is_accepted(guarded):
 def test_cors_preflight_allows_configured_origins_only(guarded):
     asked = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST",
              "Access-Control-Request-Headers": "authorization, content-type"}
-    answer = httpx.options(guarded.url + "/v1/chat/completions", headers=asked)
+    answer = httpx.options(guarded.url + "/v1/chat/completions", headers=asked, timeout=60)
     assert answer.status_code in (200, 204)
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
     assert "POST" in answer.headers["access-control-allow-methods"]
     allowed = answer.headers["access-control-allow-headers"].lower()
     assert "authorization" in allowed and "content-type" in allowed
-    stranger = httpx.options(guarded.url + "/v1/chat/completions", headers={**asked, "Origin": "https://evil.example"})
+    stranger = httpx.options(guarded.url + "/v1/chat/completions", headers={**asked, "Origin": "https://evil.example"}, timeout=60)
     assert "access-control-allow-origin" not in stranger.headers
 
 

@@ -9,6 +9,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from expected import MODEL
+from server import wait_until
 
 
 async def read_stream(http, body, leave_after):
@@ -103,8 +104,12 @@ def test_preemption_in_a_small_pool_changes_no_tokens(launch, golden):
         async with httpx.AsyncClient(base_url=server.url, timeout=300, limits=limits) as http:
             return await asyncio.gather(*(read_stream(http, {**body, "seed": seed}, None) for seed in seeds))
 
-    crowd = asyncio.run(together(range(14)))
-    assert server.metrics()["troupe_preemptions_total"] > 0
+    def preempted():
+        """What a crowd is told that exceeds the pool: on a busy machine, some may have ended before others come."""
+        told = asyncio.run(together(range(14)))
+        return server.metrics()["troupe_preemptions_total"] > 0 and told
+
+    crowd = wait_until(preempted, "a crowd of which some are preempted", 300)
     for seed in range(14):
         assert len(crowd[seed]) == 500
         if seed % 4 == 0:
@@ -125,6 +130,10 @@ def test_health_is_answered_while_a_long_prompt_is_read(server, golden):
             answer = await work
             return health, taken, answer, asyncio.get_running_loop().time() - start
 
-    health, taken, answer, whole = asyncio.run(both())
-    assert health.status_code == 200 and answer.status_code == 200
-    assert taken < max(1, whole / 2)  # on a busy machine, both take longer
+    def is_soon():
+        """On a busy machine both take longer, or this process is not run just then."""
+        health, taken, answer, whole = asyncio.run(both())
+        assert health.status_code == 200 and answer.status_code == 200
+        return taken < max(1, whole / 2)
+
+    wait_until(is_soon, "an answer that does not wait for the prompt")

@@ -47,7 +47,7 @@ def completed(server, model=None, status=200):
 
 
 def listed(server):
-    return [m["id"] for m in httpx.get(server.url + "/v1/models").json()["data"]]
+    return [m["id"] for m in httpx.get(server.url + "/v1/models", timeout=60).json()["data"]]
 
 
 def test_adapters_are_models(launch, tmp_path):
@@ -55,7 +55,7 @@ def test_adapters_are_models(launch, tmp_path):
     server = launch("--lora", f"one={one}", "--lora", f"two={two}", model=MODEL)
     base = listed(server)[0]
     assert listed(server) == [base, "one", "two"]
-    assert httpx.get(server.url + "/v1/models/one").json()["parent"] == base
+    assert httpx.get(server.url + "/v1/models/one", timeout=60).json()["parent"] == base
     plain, first, second = completed(server), completed(server, "one"), completed(server, "two")
     assert len({plain, first, second}) == 3
     assert completed(server, base) == plain
@@ -68,7 +68,7 @@ def test_adapters_are_models(launch, tmp_path):
     assert httpx.post(server.url + "/v1/responses", json=response, timeout=60).json()["model"] == "two"
 
     body = {"lora_name": "three", "lora_path": str(one)}
-    refused = httpx.post(server.url + "/v1/load_lora_adapter", json=body)
+    refused = httpx.post(server.url + "/v1/load_lora_adapter", json=body, timeout=60)
     assert refused.status_code == 404 and "--lora-endpoints" in refused.text
 
 

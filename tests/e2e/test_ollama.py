@@ -76,7 +76,7 @@ def test_the_model_is_listed_shown_and_loaded(ollama_client, server):
     assert ollama_client.chat(model=MODEL + ":latest", messages=[]).done_reason == "load"
     assert server.get("/api/version").json() == {"version": "0.12.11"}
     assert server.get("/").text == "Ollama is running"
-    assert httpx.head(server.url + "/").status_code == 200
+    assert httpx.head(server.url + "/", timeout=60).status_code == 200
 
 
 def test_errors_are_sentences(ollama_client, server):
@@ -86,8 +86,7 @@ def test_errors_are_sentences(ollama_client, server):
     with pytest.raises(ollama.ResponseError, match="options.temperature"):
         ollama_client.generate(model=MODEL, prompt="x", options={"temperature": 9})
     assert isinstance(server.get("/api/nothing").json()["error"], str)
-    assert isinstance(httpx.post(server.url + "/api/chat", content="{", headers={"Content-Type": "application/json"})
-                      .json()["error"], str)
+    assert isinstance(server.post("/api/chat", content="{", headers={"Content-Type": "application/json"}).json()["error"], str)
 
 
 def test_requests_need_no_content_type_and_options_without_effect_are_told(server):

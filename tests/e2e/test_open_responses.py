@@ -170,7 +170,8 @@ def test_tools_that_are_left_out_are_named_in_the_log(scripted):
     before = len(scripted.err)
     scripted.post("/v1/responses", {"input": "hello", "tools": [{"type": "web_search"}, {"type": "file_search",
                                                                                         "vector_store_ids": []}]})
-    lines = wait_until(lambda: [line for line in scripted.err[before:] if "left out" in line], "a line in the log")
+    lines = wait_until(lambda: [line for line in scripted.err[before:] if "left out" in line and "file_search" in line],
+                       "a line in the log")
     assert len(lines) == 1 and "file_search, web_search" in lines[0]
 
 

@@ -12,7 +12,7 @@ import threading
 import httpx
 import pytest
 
-from browser import FAULTS, PAGE, SHOWN, Visit, chromium, needs_page, served, visit # noqa: F401
+from browser import FAULTS, PAGE, SHOWN, Stream, Visit, chromium, needs_page, served, visit # noqa: F401
 from server import ROOT, STORYTELLER, wait_until
 
 pytestmark = needs_page
@@ -22,9 +22,11 @@ def test_a_chat_streams_stops_and_remembers(visit, served):
     it = visit()
     it.set(temperature="0", max_tokens="8000", ignore_eos="true")
     it.page.click("#settings")
+    stream = Stream(it.page, 40)  # it cannot end before it is stopped
     it.ask("Tell me a story about a fox")
     it.page.wait_for_function("() => document.querySelector('.turn.assistant .text')?.innerText.length > 20")
     early = len(it.text())
+    stream.release(40)
     it.page.wait_for_function("n => document.querySelector('.turn.assistant .text').innerText.length > n", arg=early)
     assert it.page.locator("#send").inner_text() == "Stop"
     it.page.click("#send")
@@ -190,8 +192,15 @@ def test_the_engine_view_moves_and_equals_the_metrics(visit, served, tmp_path):
     before = served.metrics()
     it.page.get_by_role("tab", name="Engine").click()
     wait_until(lambda: it.page.evaluate(SEEN)["blocks"], "the first frame")
-    load(served)
-    served.wait_until_idle()
+
+    def crowded():
+        """Twelve more requests, which come one after the other where this machine is busy."""
+        load(served)
+        served.wait_until_idle()
+        seen = it.page.evaluate(SEEN)
+        return seen["lanes"] > seen["count"]
+
+    wait_until(crowded, "steps of several requests")
     after = served.metrics()
 
     def gained(name):

@@ -207,7 +207,8 @@ def test_a_busy_server_is_asked_again(chromium, launch):
             if frame["type"] == "generate" and len(refused) < 2:
                 refused.append(frame)
                 error = {"message": "the queue is full", "type": "rate_limit_error", "param": None, "code": "rate_limit_exceeded"}
-                socket.send(json.dumps({"type": "error", "id": frame["id"], "error": error, "retry_after": 1}))
+                wait = 5 if len(refused) == 1 else 1  # what is said meanwhile is to be seen
+                socket.send(json.dumps({"type": "error", "id": frame["id"], "error": error, "retry_after": wait}))
             else:
                 server.send(message)
 

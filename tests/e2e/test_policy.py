@@ -48,14 +48,14 @@ def test_a_banned_text_never_leaves(policed):
     before = policed.metrics(headers=headers("other"))["troupe_policy_withheld_tokens_total"]
     text = say(policed, "count", temperature=0)
     assert text.startswith("one two th") and "three" not in text
-    assert policed.metrics(headers=headers("other"))["troupe_policy_withheld_tokens_total"] > before
+    wait_until(lambda: policed.metrics(headers=headers("other"))["troupe_policy_withheld_tokens_total"] > before, "it to be counted")
     assert say(policed, "count", "sesame", temperature=0) == "one two three four five" # ann's key
     streamed = policed.post("/v1/chat/completions", headers=headers("other"), json={
         "messages": [{"role": "user", "content": "count"}], "temperature": 0, "stream": True}).text
     said = "".join(json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
                    for line in streamed.splitlines() if line.startswith("data: {"))
     assert said == text
-    with connect(policed.ws_url, additional_headers=headers("other")) as ws:
+    with connect(policed.ws_url, open_timeout=60, additional_headers=headers("other")) as ws:
         ws.send(json.dumps({"type": "generate", "id": "a", "temperature": 0,
                             "messages": [{"role": "user", "content": "count"}]}))
         frames = []
@@ -67,7 +67,7 @@ def test_a_banned_text_never_leaves(policed):
 def test_bounds_can_be_tightened_and_not_lifted(policed):
     refused = say(policed, "count", temperature=0.9)
     assert refused["param"] == "temperature" and "at most 0.5" in refused["message"]
-    assert policed.metrics(headers=headers("other"))["troupe_policy_refusals_total"] >= 1
+    wait_until(lambda: policed.metrics(headers=headers("other"))["troupe_policy_refusals_total"] >= 1, "it to be counted")
     answer = policed.post("/v1/completions", {"prompt": "x", "max_tokens": 50, "ignore_eos": True}, headers=headers("other"))
     assert answer.json()["usage"]["completion_tokens"] == 5
     answer = policed.post("/v1/completions", {"prompt": "x", "max_tokens": 2, "ignore_eos": True}, headers=headers("other"))
@@ -187,7 +187,7 @@ def test_every_api_ends_such_answers_in_its_own_words(joining):
         assert lines[-1]["done_reason"] == "content_filter"
         assert "".join(line["message"]["content"] for line in lines) == told
 
-        with connect(joining.ws_url) as ws:
+        with connect(joining.ws_url, open_timeout=60) as ws:
             ws.send(json.dumps({"type": "generate", "id": "a", "max_tokens": 50, "tools": tools,
                                 "messages": [{"role": "user", "content": content}]}))
             frames = []

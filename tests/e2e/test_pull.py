@@ -296,6 +296,8 @@ def test_a_full_disk_is_told_and_what_was_fetched_is_kept(pull, hub):
         hub.hold = threading.Event()
         process = pull.start(hub)
         assert hub.held.wait(60)
+        half = len(hub.files[WEIGHTS]) // 2
+        wait_until(lambda: pull.partials() and pull.partials()[0].stat().st_size >= half, "half of the file")
         with open(disk / "filler", "wb") as filler, pytest.raises(OSError):
             while True:
                 filler.write(bytes(2**16))

@@ -8,7 +8,7 @@ import pytest
 
 from expected import MODEL, PROMPT
 from conftest import client_of
-from server import GOLDEN, ROOT, Server, binary
+from server import GOLDEN, ROOT, Server, binary, wait_until
 from test_completions import IDS
 
 
@@ -113,7 +113,8 @@ def test_a_reward_model_decides_what_is_found(judged):
     best = search(client, n=2, value="model", **options, more={"ignore_eos": True})
     assert best.choices[0].text.count("o") > likeliest.text.count("o")
     assert 1 > best.choices[0].score >= best.choices[1].score > 0
-    assert judged.metrics()["troupe_judged_answers_total"] - before == 120
+    count = wait_until(lambda: (count := judged.metrics()["troupe_judged_answers_total"] - before) >= 120 and count, "all to be counted")
+    assert count == 120
 
     def chat(content):
         return judged.post("/v1/chat/completions", {

@@ -109,7 +109,7 @@ def test_the_screen_shows_the_whole_answers_of_chat(tmp_path):
         terminal.wait_until(lambda: sum(line.startswith(">") for line in terminal.lines()) == number + 1
                             and terminal.screen.cursor.x == 2)
         terminal.type(turn + "\r")
-    terminal.wait_until(lambda: terminal.lines()[-1] == ">")
+    terminal.wait_until(lambda: sum(line.startswith(">") for line in terminal.lines()) == len(turns) + 1 and terminal.last() == ">")
     terminal.type("/bye\r")
     assert terminal.finish() == 0
     lines = terminal.lines()
@@ -186,8 +186,7 @@ def test_the_prompt_comes_back_with_what_was_typed_when_a_shell_continues_the_ch
     shell.told("Stopped")
     shell.wait_until(lambda: not shell.last().startswith(">") and shell.last() != "")
     shell.type("fg\r")
-    shell.wait_until(lambda: shell.last() == "> half a line")
-    assert shell.screen.cursor.x == len("> half a line")
+    shell.wait_until(lambda: shell.last() == "> half a line" and shell.screen.cursor.x == len("> half a line"))
     shell.type("\x15/bye\r")  # deletes the line
     shell.wait_until(lambda: not shell.last().startswith(">"))
     shell.type("exit\r")
@@ -230,8 +229,7 @@ def test_a_line_is_drawn_anew_when_the_terminal_is_resized(columns, tmp_path):
     fcntl.ioctl(terminal._master, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns[1], 0, 0))
     terminal.told("> " + typed)
     terminal.type("\x01Z")
-    terminal.told("> Z" + typed)
-    assert "".join(terminal.lines()) == "> Z" + typed
+    terminal.wait_until(lambda: "".join(terminal.lines()) == "> Z" + typed)
     terminal.type("\x0b\x15/bye\r")
     assert terminal.finish() == 0
 
@@ -240,10 +238,9 @@ def test_the_parts_of_an_emoji_have_the_columns_that_the_editor_counts(tmp_path)
     terminal = Terminal("chat", *FLAGS, "--quiet", home=tmp_path)
     terminal.told("> ")
     terminal.type("\U0001f469\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0fx")
-    terminal.wait_until(lambda: terminal.last().endswith("x"))
-    sent = terminal.sent.decode()
+    terminal.wait_until(lambda: terminal.last().endswith("x") and terminal.screen.cursor.x == 2 + 3 * 2 + 1 + 1 + 1)
+    sent = terminal.sent.decode(errors="replace")  # the last character may be under way
     assert "\u200d" not in sent and "\ufe0f" not in sent
-    assert terminal.screen.cursor.x == 2 + 3 * 2 + 1 + 1 + 1
     terminal.type("\x7f" * 4)  # the joiners are there
     terminal.wait_until(lambda: terminal.last() == "> \U0001f469\U0001f469\U0001f467")
     terminal.type("\x7f" * 5 + "\x1b[200~\U0001f469\u200d\U0001f467\x1b[201~")  # also when pasted

@@ -11,7 +11,7 @@ import pytest
 
 from busy import Share
 from server import GOLDEN, Server
-from test_guide_costs import Peak
+from test_guide_costs import Peak, in_time
 
 BUDGET = "64MiB" # so that few and small answers exceed it; 256 MiB are the default
 TOKENS = int(os.environ.get("TROUPE_UNREAD_TOKENS", "400")) # of each prompt; with 2,000, 40 answers of 60 MB each
@@ -60,20 +60,25 @@ class Unread:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_answers_that_nobody_reads_are_bounded(launch, name):
-    server = launch("--log-level", "off", "--max-answer-memory", BUDGET, model=GOLDEN)
-    assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 4}).status_code == 200
     most, count, path, body = ATTACKS[name]
-    with Peak(server) as peak, Share() as share:
-        unread, slowest = Unread(server, count, path, body), 0
-        while any(thread.is_alive() for thread in unread.threads):
-            begun = time.monotonic()
-            assert server.get("/health").status_code == 200
-            slowest = max(slowest, time.monotonic() - begun)
-            time.sleep(0.1)
-    unread.close()
-    print(f"{name}: {peak.bytes >> 20} MiB above rest, /health within {slowest:.2f} s, share {share.value:.2f}")
-    assert peak.bytes <= most << 20
-    assert slowest * share.value <= 2
-    assert len(unread.seen) == count and any(seen.startswith(b"HTTP/1.1 200") for seen in unread.seen)
-    server.wait_until_idle(60)
-    assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 4}).status_code == 200
+
+    def measure(_):
+        server = launch("--log-level", "off", "--max-answer-memory", BUDGET, model=GOLDEN)
+        assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 4}).status_code == 200
+        with Peak(server) as peak, Share() as share:
+            unread, slowest = Unread(server, count, path, body), 0
+            while any(thread.is_alive() for thread in unread.threads):
+                begun = time.monotonic()
+                assert server.get("/health").status_code == 200
+                slowest = max(slowest, time.monotonic() - begun)
+                time.sleep(0.1)
+        unread.close()
+        print(f"{name}: {peak.bytes >> 20} MiB above rest, /health within {slowest:.2f} s, share {share.value:.2f}")
+        assert peak.bytes <= most << 20
+        assert len(unread.seen) == count and any(seen.startswith(b"HTTP/1.1 200") for seen in unread.seen)
+        server.wait_until_idle(60)
+        assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 4}).status_code == 200
+        assert server.stop() == 0, "".join(server.err)
+        return slowest * share.value <= 2
+
+    in_time(measure)

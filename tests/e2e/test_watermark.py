@@ -48,14 +48,14 @@ def test_a_server_marks_every_answer_and_keeps_its_key(launch, tmp_path):
         "--watermark", mark, "--watermark-key-file", str(key), "--log-level", "debug", model=STORYTELLER)
     story = told(server, temperature=1.5)
     assert detected(server, story)["p"] < 1e-3
-    refused = httpx.post(server.url + "/v1/completions", json={"prompt": "a", "watermark": "gumbel"})
+    refused = httpx.post(server.url + "/v1/completions", json={"prompt": "a", "watermark": "gumbel"}, timeout=60)
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "watermark"
     command = [binary(), "detect", "--model", str(STORYTELLER), "--watermark", mark, "--watermark-key-file", str(key), "-"]
     judged = subprocess.run(command, input=story, capture_output=True, text=True, timeout=60)
     assert judged.returncode == 0, judged.stderr
     assert float(judged.stdout.split(", ")[1].removeprefix("p ")) < 1e-3
-    metrics = httpx.get(server.url + "/metrics").text
+    metrics = httpx.get(server.url + "/metrics", timeout=60).text
     assert server.stop() == 0
     assert not any(SECRET in text for text in [metrics, refused.text, judged.stdout, *server.err, *server.out])
 
