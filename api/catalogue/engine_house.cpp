@@ -42,6 +42,7 @@ engine_house::engine_house(std::vector<catalogue_model> models, catalogue_rules 
   for (std::size_t i = 0; i < models.size(); ++i) {
     residents[i].options = std::move(models[i].options);
     residents[i].asked = std::move(models[i].asked);
+    residents[i].files = std::move(models[i].files);
     if (roster.entry(i).is_due)
       residents[i].start = roster.want(i);
     residents[i].at_start = residents[i].start.has_value();
@@ -79,6 +80,7 @@ catalogue_changes engine_house::list(std::vector<catalogue_model> models) {
       auto& made = residents.emplace_back();
       made.options = std::move(models[at].options);
       made.asked = std::move(models[at].asked);
+      made.files = std::move(models[at].files);
       changes.added.push_back(is.name);
     } else if (was->second.aliases != is.aliases || was->second.stays != is.stays) {
       call_by(i, is.aliases);

@@ -174,6 +174,9 @@ def test_models_of_a_folder_are_loaded_when_a_request_names_them_once_for_all_wh
         assert server.get("/health").json() == {"status": "ok"}
         assert values_of(server) == {"first": "unloaded", "second": "unloaded"}
         assert server.get("/api/ps").json() == {"models": []}
+        away = {one["name"]: one for one in server.get("/api/tags").json()["models"]}
+        for name, path in (("first", GOLDEN), ("second", QWEN)):
+            assert away[f"{name}:latest"]["size"] == sum(file.stat().st_size for file in path.glob("*.safetensors"))
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda _: complete(server, "second"), range(8)))
         assert len({tuple(tokens_of(answer)) for answer in answers}) == 1
@@ -182,6 +185,8 @@ def test_models_of_a_folder_are_loaded_when_a_request_names_them_once_for_all_wh
         wait_until(loads, "the load in the log")
         assert loads() == 1
         assert values_of(server) == {"first": "unloaded", "second": "loaded"}
+        for one in server.get("/api/tags").json()["models"]:
+            assert [one[key] for key in ("size", "digest")] == [away[one["name"]][key] for key in ("size", "digest")]
         assert server.post("/tokenize", {"model": "first", "prompt": "hi"}).status_code == 200  # waits as well
         # the operator
         for headers in ({}, {"Authorization": "Bearer wrong"}):

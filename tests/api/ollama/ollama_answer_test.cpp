@@ -134,6 +134,20 @@ TEST_CASE("Names of models have Ollama's tag, and what is there is pulled at onc
   auto model = byte_model();
   CHECK(listed_name(*model) == "org/bytes:latest");
   model->id = "host:80/org/bytes:7b";
+TEST_CASE("Ollama's clients see the size of a model that is not loaded, and tell it by the same digest once it is") {
+  const auto away = ollama_tags(
+    {{.name = "org/bytes", .now = known_model::state::unloaded, .files = {4096, "Q4_K_M"}}});
+  CHECK(away.find(R"("name":"org/bytes:latest","model":"org/bytes:latest","size":4096,)") != std::string::npos);
+  CHECK(away.find(R"("quantization_level":"Q4_K_M")") != std::string::npos);
+  CHECK(away.find(R"("parameter_size":"")") != std::string::npos);
+  auto model = byte_model();
+  model->weight_bytes = 2048;
+  const auto digest = away.substr(away.find(R"("digest":)"), 76);
+  const known_model there{.name = "org/bytes", .model = model, .files = {4096, "Q4_K_M"}};
+  CHECK(ollama_tags({there}).find(R"("size":4096,)" + digest) != std::string::npos);
+  CHECK(ollama_running({there}).find(R"("size":2048,)" + digest) != std::string::npos);
+}
+
   CHECK(listed_name(*model) == "host:80/org/bytes:7b");
   const auto pull = [](const std::string& body) {
     return parsed(body, [](const field_reader& b, const auto& m) { return ollama_pull(b, *m); });
