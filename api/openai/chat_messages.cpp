@@ -310,11 +310,12 @@ whole_prompt render_chat(const served_model& model, const chat_input& chat) {
     throw model.generates
       ? failure(errc::bad_request, "this model has no chat template: use /v1/completions", "messages")
       : encodes_only();
-  auto prompt = render_whole(chat.messages, [&](const jinja::value& messages) {
+  const auto render = [&](const jinja::value& messages) {
     auto asked = chat;
     asked.messages = messages;
     return model.render(asked);
-  });
+  };
+  auto prompt = render_whole(chat.messages, render, model.specials_in);
   auto note = note_on_tools(chat.tools, prompt.text, [&](const jinja::value& tools) {
     auto asked = chat;
     asked.tools = tools;
@@ -332,6 +333,7 @@ whole_prompt render_chat(const served_model& model, const chat_input& chat) {
     throw failure(errc::bad_request, "`continue_final_message`: the chat template changes the last message's text",
                   "continue_final_message");
   prompt.text.resize(found + text.size());
+  std::erase_if(prompt.plain_at, [&](std::size_t at) { return at >= prompt.text.size(); });
   return prompt;
 }
 

@@ -134,9 +134,10 @@ std::vector<token_id> chat_prompt(const model_info& model, const std::vector<mes
   const auto& tokens = tokenizer_of(model);
   if (!model.chat)
     throw failure(errc::unsupported, no_chat_template(model.id, model.generates));
-  const auto prompt = render_whole(
-    values_of(messages), [&](const jinja::value& shaped) { return model.chat->render({.messages = shaped}); });
-  return tokens.encode(prompt.text, false);
+  const auto render = [&](const jinja::value& shaped) { return model.chat->render({.messages = shaped}); };
+  const auto prompt = render_whole(values_of(messages), render,
+                                   [&](std::string_view text) { return tokens.specials_in(text); });
+  return tokens.encode_around(prompt.text, false, prompt.plain_at);
 }
 
 void let_judge(const model_info& model, const std::vector<message>& messages, generation& request) {
