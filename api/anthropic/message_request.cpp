@@ -17,7 +17,6 @@ namespace {
 
 constexpr auto message_names = std::to_array<field_name>({
   {"stop", "stop_sequences"},
-  {"chat_template_kwargs", "thinking"},
   {"thinking_token_budget", "thinking.budget_tokens"},
   {"reasoning_effort", "output_config.effort"},
   {"response_format.json_schema.schema", "output_config.format.schema"},
@@ -34,8 +33,6 @@ constexpr auto message_fields = std::to_array<std::string_view>({
   "max_tokens",
   "stop_sequences",
   "stream",
-  "thinking",
-  "chat_template_kwargs",
   "output_config",
   "output_format",
   "tools",
@@ -74,28 +71,11 @@ constexpr auto members_of_chats = std::to_array<std::string_view>({
   "add_generation_prompt",
 });
 
-/// Templates spell it differently: Qwen, GLM and SmolLM have `enable_thinking`, DeepSeek `thinking`.
-void add_message_thinking(json_object& to, const field_reader& body) {
-  json_object variables;
-  const auto given = body.object("chat_template_kwargs");
-  if (given)
-    for (auto [key, value] : json::object(given->body()))
-      variables.value(key, value);
-  if (const auto thinking = body.object("thinking")) {
-    const auto type = needed_text(*thinking, "type");
-    if (type != "enabled" && type != "adaptive" && type != "disabled")
-      thinking->refuse("type", "must be \"enabled\", \"adaptive\" or \"disabled\", not \"" + std::string(type) + '"');
-    const auto budget = thinking->integer("budget_tokens", 1, sampling_fields::most_int);
-    if (budget && type == "enabled" && !body.has("thinking_token_budget"))
-      to.number("thinking_token_budget", *budget);
-    for (const auto* name : {"enable_thinking", "thinking"})
-      if (!given || !given->has(name))
-        variables.flag(name, type != "disabled");
-    if (thinking->text("display") == "omitted" && !body.has("include_reasoning"))
-      to.flag("include_reasoning", false);
-  }
-  if (!variables.empty())
-    to.object("chat_template_kwargs", variables);
+/// The rest of `thinking` is as in chats.
+void add_display(json_object& to, const field_reader& body) {
+  const auto thinking = body.object("thinking");
+  if (thinking && thinking->text("display") == "omitted" && !body.has("include_reasoning"))
+    to.flag("include_reasoning", false);
 }
 
 void add_message_format(json_object& to, const field_reader& of, std::string_view key) {
@@ -174,7 +154,7 @@ message_chat chat_of_message(const field_reader& body) {
     to.flag("parallel_tool_calls", false);
   if (const auto stops = body.find("stop_sequences"))
     to.value("stop", *stops);
-  add_message_thinking(to, body);
+  add_display(to, body);
   add_output_config(to, body);
   for (auto [key, value] : json::object(body.body()))
     if (std::ranges::find(message_fields, std::string_view(key)) == message_fields.end() && !value.is_null())

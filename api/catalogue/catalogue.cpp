@@ -190,6 +190,7 @@ std::vector<known_model> catalogue::known() const {
       : one.model               ? known_model::state::ready
                                 : known_model::state::loading;
     one.line = house_->line_of(i);
+    one.files = each.files;
     if (one.now == known_model::state::loading) {
       one.done_bytes = each.status.done_bytes;
       one.total_bytes = each.status.total_bytes;

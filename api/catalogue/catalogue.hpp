@@ -23,6 +23,7 @@ struct catalogue_model {
   engine_options options;
   std::vector<std::string> aliases = {};
   bool stays = false;     // loaded at the start, and unloaded by an operator only
+  model_files files = {}; // that clients are told of while it is not loaded
   std::string asked = {}; // what its options were made from: where `list` finds another, it is another model
 };
 

@@ -10,14 +10,14 @@ namespace {
 
 using state = model_roster::state;
 
-model_roster::listed listed_as(const catalogue_model& model) {
-  return {model.options.model_name, model.aliases, model.stays, model.options.max_wait};
+model_roster::listed listed_as(const catalogue_model& model, const catalogue_rules& by) {
+  return {model.options.model_name, model.aliases, model.stays, model.options.max_wait, !by.on_demand || model.stays};
 }
 
-std::vector<model_roster::listed> listed_of(const std::vector<catalogue_model>& models) {
+std::vector<model_roster::listed> listed_of(const std::vector<catalogue_model>& models, const catalogue_rules& by) {
   std::vector<model_roster::listed> all;
   for (const auto& each : models)
-    all.push_back(listed_as(each));
+    all.push_back(listed_as(each, by));
   return all;
 }
 
@@ -34,7 +34,7 @@ engine_house::engine_house(engine only) : roster({{}}, {}), is_given(true) {
 }
 
 engine_house::engine_house(std::vector<catalogue_model> models, catalogue_rules given, catalogue_hooks functions)
-  : roster(listed_of(models), given.idle_unload),
+  : roster(listed_of(models, given), given.idle_unload),
     rules(given),
     hooks(std::move(functions)),
     is_plural(models.size() > 1 || given.on_demand) {
@@ -42,7 +42,8 @@ engine_house::engine_house(std::vector<catalogue_model> models, catalogue_rules 
   for (std::size_t i = 0; i < models.size(); ++i) {
     residents[i].options = std::move(models[i].options);
     residents[i].asked = std::move(models[i].asked);
-    if (!rules.on_demand || models[i].stays)
+    residents[i].files = std::move(models[i].files);
+    if (roster.entry(i).is_due)
       residents[i].start = roster.want(i);
     residents[i].at_start = residents[i].start.has_value();
   }
@@ -58,7 +59,7 @@ catalogue_changes engine_house::list(std::vector<catalogue_model> models) {
       return roster.entry(i).name == each.options.model_name && residents[i].asked == each.asked;
     };
     const auto found = std::ranges::find_if(roster.all(), is_it);
-    all.emplace_back(found == roster.all().end() ? std::nullopt : std::optional(*found), listed_as(each));
+    all.emplace_back(found == roster.all().end() ? std::nullopt : std::optional(*found), listed_as(each, rules));
   }
   catalogue_changes changes;
   if (!is_plural && (all.size() != 1 || !all.front().first)) {
@@ -79,14 +80,14 @@ catalogue_changes engine_house::list(std::vector<catalogue_model> models) {
       auto& made = residents.emplace_back();
       made.options = std::move(models[at].options);
       made.asked = std::move(models[at].asked);
+      made.files = std::move(models[at].files);
       changes.added.push_back(is.name);
     } else if (was->second.aliases != is.aliases || was->second.stays != is.stays) {
       call_by(i, is.aliases);
       changes.renamed.push_back(is.name);
     }
-    const bool is_wanted = !rules.on_demand || is.stays;
-    const bool is_due = is_new || roster.now(i) == state::failed || (is.stays && !was->second.stays);
-    if (is_wanted && is_due && !residents[i].start) {
+    const bool is_missing = is_new || roster.now(i) == state::failed || (is.stays && !was->second.stays);
+    if (is.is_due && is_missing && !residents[i].start) {
       residents[i].start = roster.want(i);
       residents[i].at_start = false;
     }

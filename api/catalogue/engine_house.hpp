@@ -32,6 +32,7 @@ struct engine_house : std::enable_shared_from_this<engine_house> {
   struct resident {
     engine_options options = {};
     std::string asked = {};
+    model_files files = {};
     std::optional<engine> running = {};
     std::shared_ptr<const served_model> model = {}; // once it is accepted
     load_status status = {};                        // as its engine told last

@@ -273,14 +273,14 @@ void model_roster::refuse(std::size_t model, error why, time now) {
     pause(one, now);
 }
 
-/// It comes back by itself: the list says that it is to be there.
+/// One that is due comes back by itself; nobody waits for another any more.
 bool model_roster::refuse_behind_namesake(time now) {
   for (const auto model : queue_) {
     auto& one = models_[model];
     if (!one.unread_ended || !namesake_answers(model) ||
         now < *one.behind_since + longest_wait_of(one.is) + time_to_end)
       continue;
-    one.comes_back = true;
+    one.comes_back = one.comes_back || one.is.is_due;
     refuse(model,
            {errc::overloaded,
             "the answers of the model whose place it takes did not end in " + seconds(now - *one.behind_since),

@@ -28,6 +28,7 @@ public:
     std::vector<std::string> aliases = {};
     bool stays = false;      // neither idleness nor others' lack of memory unloads it
     duration longest_wait{}; // for another to make room, or the place; 0: ten minutes
+    bool is_due = true;      // it is to be there also if no request names it
   };
   /// `leaving` takes no new uses, and is unloaded when the last one ends.
   enum class state : std::uint8_t { unloaded, queued, loading, ready, leaving, unloading, failed };

@@ -401,7 +401,7 @@ void require_model(const std::string& model) {
 void require_chat_template(const engine_options& options) {
   require_model(options.model);
   if (!open_chat_template(options.model, options.chat_template))
-    throw failure(errc::unsupported, no_chat_template(options.model));
+    throw failure(errc::unsupported, no_chat_template(options.model, open_model(options.model).config.has_head()));
 }
 
 } // namespace troupe::cli

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 
 namespace troupe::cli {
 
@@ -114,9 +115,10 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
     writable.add_folder_of(control);
   if (!options.record_folder.empty())
     writable.add(options.record_folder);
+  const auto ours = writable.all().size();
   if (constexpr std::string_view unix = "unix:"; options.server.host.starts_with(unix))
     writable.add_folder_of(options.server.host.substr(unix.size()));
-  for (const auto& folder : writable.all())
+  for (const auto& folder : std::span(writable.all()).first(ours)) // whoever runs the server makes its socket's
     if (!fs::exists(folder, ignored))
       try {
         own_folder made(folder);

@@ -189,7 +189,7 @@ std::vector<catalogue_model> list_served(const serve_options& options, const CLI
     if (several && each.options.model_name.empty())
       each.options.model_name = usual_name(each.options.model);
     if (several || options.rules.on_demand)
-      path_of_model(each.options.model); // what is not there is told now, not to the first client
+      each.files = files_of_model(path_of_model(each.options.model)); // what is not there is told now, not to a client
     each.options = with_bundled_second(std::move(each.options));
   }
   return all;

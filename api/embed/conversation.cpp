@@ -74,18 +74,18 @@ jinja::value list_of(const std::vector<T>& all) {
   return jinja::value::list(std::move(items));
 }
 
-std::string rendered(const model_info& model, const question& asked) {
+whole_prompt rendered(const model_info& model, const question& asked) {
   if (!model.chat)
     throw failure(errc::unsupported, model.id + " has no chat template: ask it to continue a text");
   chat_template::arguments arguments;
   if (!asked.tools.empty())
     arguments.tools = list_of(asked.tools);
-  return render_whole(list_of(asked.messages),
-                      [&](const jinja::value& messages) {
-                        arguments.messages = messages;
-                        return model.chat->render(arguments);
-                      })
-    .text;
+  const auto render = [&](const jinja::value& messages) {
+    arguments.messages = messages;
+    return model.chat->render(arguments);
+  };
+  return render_whole(list_of(asked.messages), render,
+                      [&](std::string_view text) { return model.tokenizer->specials_in(text); });
 }
 
 /// Lets `to` follow the format in which the model answers this prompt. Null: the text is the content.
@@ -129,12 +129,12 @@ prepared_question prepare(const model_info& model, const question& asked) {
     return result; // a judge reads the text of its tokens
   }
   const auto prompt = rendered(model, asked);
-  request.prompt = model.tokenizer->encode(prompt, false);
+  request.prompt = model.tokenizer->encode_around(prompt.text, false, prompt.plain_at);
   if (request.sampling.judged()) {
     const auto messages = list_of(asked.messages);
     request.sampling.judged_behind = judged_prompt_of(model.tokenizer->decode(request.prompt, true), &messages);
   }
-  result.output = follow(model, asked, prompt, request);
+  result.output = follow(model, asked, prompt.text, request);
   return result;
 }
 

@@ -37,6 +37,7 @@ public:
       name_(request.model),
       stream_(request.stream),
       loads_(request.asked.prompts.empty()),
+      unloads_(request.unloads),
       with_logprobs_(!loads_ && request.asked.prompts.front().sampling.logprobs >= 0),
       tells_context_(request.tells_context),
       text_(request.asked) {
@@ -76,7 +77,7 @@ public:
 
   std::string body() override {
     if (loads_)
-      return object_of({}).text("done_reason", "load").flag("done", true).str();
+      return object_of({}).text("done_reason", unloads_ ? "unload" : "load").flag("done", true).str();
     return object(all_, done_);
   }
 
@@ -186,7 +187,7 @@ private:
   std::shared_ptr<const served_model> model_;
   ollama_call call_;
   std::string name_;
-  bool stream_, loads_, with_logprobs_, tells_context_;
+  bool stream_, loads_, unloads_, with_logprobs_, tells_context_;
   answer_text text_;
   output_filter content_filter_;
   open_call open_call_;
@@ -204,6 +205,16 @@ generation_job ollama_job(ollama_call call, const field_reader& body, std::share
   // An answer that is known already is an object, also for streams.
   const bool stream = request.stream && !request.asked.prompts.empty();
   return {std::move(request.asked.prompts), stream, std::move(writer), std::move(request.notes), request.keep_alive};
+}
+
+generation_job ollama_unload_job(ollama_call call, const field_reader& body) {
+  ollama_request request;
+  request.call = call;
+  request.model = body.text("model").value_or(body.text("name").value_or(""));
+  request.unloads = asks_to_unload(call, body);
+  if (!request.unloads)
+    return {};
+  return {{}, false, std::make_unique<ollama_answer>(request, nullptr)};
 }
 
 std::string ollama_error(const std::string& sentence) {

@@ -14,6 +14,9 @@ namespace troupe {
 generation_job ollama_job(ollama_call call, const field_reader& body, std::shared_ptr<const served_model> model,
                           const std::stop_token& stop);
 
+/// The same of a model that is not loaded, and is not loaded to be unloaded. Without a writer if the body asks for more.
+generation_job ollama_unload_job(ollama_call call, const field_reader& body);
+
 /// {"error": sentence}
 std::string ollama_error(const std::string& sentence);
 

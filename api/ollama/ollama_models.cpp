@@ -29,7 +29,7 @@ std::string parameter_size(std::size_t parameters) {
   for (const auto& [size, name] : units)
     if (static_cast<double>(parameters) >= size)
       return to_fixed(static_cast<double>(parameters) / size, size > 1 ? 1 : 0) + name;
-  return "0";
+  return {}; // not known
 }
 
 std::string details_of(const served_model& model) {
@@ -44,11 +44,17 @@ std::string details_of(const served_model& model) {
     .str();
 }
 
-/// 64 hexadecimal digits, as Ollama has them, by which clients tell models apart: of what is known of the model rather
-/// than of its weights, which would have to be read.
-std::string digest_of(const served_model& model) {
-  const auto text = model.id + '\n' + model.family + '\n' + model.weights + '\n' + std::to_string(model.parameters) +
-    ' ' + std::to_string(model.weight_bytes) + ' ' + std::to_string(model.vocab_size);
+std::string name_of(const known_model& one) { return one.model ? one.model->id : one.name; }
+
+/// On the disk, as far as that is known; else in memory.
+std::uint64_t size_of(const known_model& one) {
+  return one.files.bytes > 0 || !one.model ? one.files.bytes : one.model->weight_bytes;
+}
+
+/// 64 hexadecimal digits, as Ollama has them, by which clients tell models apart: of the model's name and size rather
+/// than of its weights, which would have to be read; the same whether it is loaded or not.
+std::string digest_of(const known_model& one) {
+  const auto text = name_of(one) + '\n' + std::to_string(size_of(one));
   std::string result;
   for (int part = 0; part < 4; ++part) {
     const auto of_part = text + ' ' + std::to_string(part);
@@ -87,22 +93,19 @@ std::string parameters_of(const served_model& model) {
 }
 
 /// The model's entry in a list, to which more is added.
-json_object entry_of(const served_model& model) {
+json_object entry_of(const known_model& one, std::uint64_t size) {
+  served_model alone; // what is known of one that is not loaded
+  alone.id = one.name;
+  alone.weights = one.files.format;
+  const auto& model = one.model ? *one.model : alone;
   const auto name = to_utf8(listed_name(model));
   json_object entry;
   entry.text("name", name)
     .text("model", name)
-    .number("size", model.weight_bytes)
-    .text("digest", digest_of(model))
+    .number("size", size)
+    .text("digest", digest_of(one))
     .raw("details", details_of(model));
   return entry;
-}
-
-/// The entry of a model that is not loaded, of which the name is known.
-json_object entry_of_name(const std::string& name) {
-  served_model alone;
-  alone.id = name;
-  return entry_of(alone);
 }
 
 /// "2025-11-29T12:00:00Z"
@@ -119,7 +122,7 @@ std::string ollama_tags(const std::vector<known_model>& models) {
   static const auto started = ollama_time();
   std::vector<std::string> entries;
   for (const auto& one : models)
-    entries.push_back((one.model ? entry_of(*one.model) : entry_of_name(one.name)).text("modified_at", started).str());
+    entries.push_back(entry_of(one, size_of(one)).text("modified_at", started).str());
   return json_object().list("models", entries).str();
 }
 
@@ -129,7 +132,7 @@ std::string ollama_running(const std::vector<known_model>& models) {
     if (!one.model)
       continue;
     const auto in_vram = one.model->device.starts_with("cpu") ? 0 : one.model->weight_bytes;
-    entries.push_back(entry_of(*one.model)
+    entries.push_back(entry_of(one, one.model->weight_bytes)
                         .text("expires_at", one.until ? date_of(*one.until) : "9999-12-31T23:59:59Z") // never
                         .number("size_vram", in_vram)
                         .number("context_length", one.model->max_context)

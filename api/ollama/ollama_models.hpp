@@ -9,7 +9,8 @@
 
 namespace troupe {
 
-/// {"models":[...]} of GET /api/tags: all, of which those that are not loaded have no size.
+/// {"models":[...]} of GET /api/tags: all, with the sizes of their files where those are
+/// known.
 std::string ollama_tags(const std::vector<known_model>& models);
 /// {"models":[...]} of GET /api/ps: those that are loaded.
 std::string ollama_running(const std::vector<known_model>& models);

@@ -365,6 +365,11 @@ std::optional<std::chrono::milliseconds> read_keep_alive(const field_reader& bod
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(*seconds, most_keep_seconds) * 1e3));
 }
 
+bool asks_to_unload(ollama_call call, const field_reader& body) {
+  const auto asked = body.find(call == ollama_call::chat ? "messages" : "prompt");
+  return (!asked || is_empty(*asked)) && read_keep_alive(body) == std::chrono::milliseconds(0);
+}
+
 std::vector<std::string> check_ollama_options(const field_reader& body, const served_model& model) {
   std::vector<std::string> notes;
   if (const auto options = body.object("options"))
@@ -379,6 +384,7 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
   result.model = ollama_model_name(body, model);
   result.stream = body.boolean("stream").value_or(true);
   result.keep_alive = read_keep_alive(body);
+  result.unloads = asks_to_unload(call, body);
   for (const auto* key : {"truncate", "shift"})
     static_cast<void>(body.boolean(key)); // of a prompt that does not fit, which is refused
   result.notes = notes_on(call, body, model.unknown);

@@ -22,6 +22,7 @@ struct ollama_request {
   ollama_call call = ollama_call::generate;
   std::string model; // as the client named it
   bool stream = true;
+  bool unloads = false;       // as asks_to_unload
   bool tells_context = false; // the answer ends with the tokens of prompt and answer
   std::optional<std::chrono::milliseconds> keep_alive;
   std::vector<std::string> notes; // on what has no effect
@@ -40,6 +41,9 @@ std::string ollama_model_name(const field_reader& body, const served_model& mode
 /// How long `keep_alive` has the model stay loaded: seconds, or a text as Ollama's clients write it, such as "5m" or
 /// "1h30m"; below 0: for good. It counts where models are loaded on demand; elsewhere they stay. Throws failure.
 std::optional<std::chrono::milliseconds> read_keep_alive(const field_reader& body);
+
+/// Whether the body asks for nothing but that its model be unloaded: no prompt, and a `keep_alive` of 0. Throws failure.
+bool asks_to_unload(ollama_call call, const field_reader& body);
 
 /// The name under which Ollama's clients see the model: with the tag ":latest" unless it has one.
 std::string listed_name(const served_model& model);

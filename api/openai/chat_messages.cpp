@@ -1,5 +1,6 @@
 #include "api/openai/chat_messages.hpp"
 
+#include "runtime/chat/chat_template.hpp"
 #include "runtime/engine/checked_generation.hpp"
 
 namespace troupe {
@@ -182,6 +183,40 @@ bool tools_are_offered(const field_reader& body) {
   return !choice || choice->get(word) || word != "none";
 }
 
+/// DeepSeek's and Anthropic's switch, by the names that templates have for it: Qwen, GLM and SmolLM `enable_thinking`,
+/// DeepSeek `thinking`. What `chat_template_kwargs` says wins.
+void read_thinking(const field_reader& body, jinja::dict& variables) {
+  const auto thinking = body.object("thinking");
+  if (!thinking)
+    return;
+  const auto type = thinking->text("type");
+  if (!type)
+    thinking->refuse("type", "is required");
+  if (*type != "enabled" && *type != "adaptive" && *type != "disabled")
+    thinking->refuse("type", "must be \"enabled\", \"adaptive\" or \"disabled\", not \"" + std::string(*type) + '"');
+  for (const char* name : {"enable_thinking", "thinking"})
+    if (!variables.find(std::string_view(name)))
+      variables.set(name, *type != "disabled");
+}
+
+/// `verbosity` is a variable, too.
+void read_verbosity(const field_reader& body, jinja::dict& variables) {
+  const auto wanted = body.text("verbosity");
+  if (!wanted)
+    return;
+  if (*wanted != "low" && *wanted != "medium" && *wanted != "high")
+    body.refuse("verbosity", "must be \"low\", \"medium\" or \"high\", not \"" + std::string(*wanted) + '"');
+  if (!variables.find(std::string_view("verbosity")))
+    variables.set("verbosity", std::string(*wanted));
+}
+
+/// What a template that does not name `verbosity` leaves out; "medium" is how models answer anyway.
+bool loses_verbosity(const served_model& model, const jinja::dict& variables) {
+  const auto* wanted = variables.find(std::string_view("verbosity"));
+  const bool asks = wanted && wanted->is_string() && wanted->str() != "medium";
+  return asks && (!model.chat || model.chat->text().find("verbosity") == std::string::npos);
+}
+
 /// `reasoning_effort` is a variable; "none" also turns reasoning off, by the names that templates have for it.
 void read_effort(const field_reader& body, jinja::dict& variables) {
   const auto given = body.find("reasoning_effort");
@@ -254,6 +289,8 @@ chat_input read_chat(const field_reader& body) {
     result.variables = to_template(body, "chat_template_kwargs", variables->body()).map();
   if (const auto given = body.find("documents"))
     made_of(body, "documents", [&] { result.variables.set("documents", to_template(body, "documents", *given)); });
+  read_thinking(body, result.variables);
+  read_verbosity(body, result.variables);
   made_of(body, "reasoning_effort", [&] { read_effort(body, result.variables); });
 
   result.continue_final_message = body.boolean("continue_final_message").value_or(false);
@@ -273,11 +310,12 @@ whole_prompt render_chat(const served_model& model, const chat_input& chat) {
     throw model.generates
       ? failure(errc::bad_request, "this model has no chat template: use /v1/completions", "messages")
       : encodes_only();
-  auto prompt = render_whole(chat.messages, [&](const jinja::value& messages) {
+  const auto render = [&](const jinja::value& messages) {
     auto asked = chat;
     asked.messages = messages;
     return model.render(asked);
-  });
+  };
+  auto prompt = render_whole(chat.messages, render, model.specials_in);
   auto note = note_on_tools(chat.tools, prompt.text, [&](const jinja::value& tools) {
     auto asked = chat;
     asked.tools = tools;
@@ -285,6 +323,8 @@ whole_prompt render_chat(const served_model& model, const chat_input& chat) {
   });
   if (note)
     prompt.notes.push_back(*std::move(note));
+  if (loses_verbosity(model, chat.variables))
+    prompt.notes.emplace_back("`verbosity` has no effect: the model's chat template does not name it");
   if (!chat.continue_final_message)
     return prompt;
   const auto text = trimmed(last_text(chat, chat.continues_reasoning ? reasoning_member : "content").value_or(""));
@@ -293,6 +333,7 @@ whole_prompt render_chat(const served_model& model, const chat_input& chat) {
     throw failure(errc::bad_request, "`continue_final_message`: the chat template changes the last message's text",
                   "continue_final_message");
   prompt.text.resize(found + text.size());
+  std::erase_if(prompt.plain_at, [&](std::size_t at) { return at >= prompt.text.size(); });
   return prompt;
 }
 

@@ -29,8 +29,8 @@ jinja::value open_arguments(const field_reader& function, json::value given);
 /// Why a part of a message that is no text is refused: what it would need.
 std::string why_text_only(std::string_view type);
 
-/// Reads messages, tools, chat_template_kwargs, reasoning_effort, add_generation_prompt and continue_final_message;
-/// with `tool_choice` "none" the template sees no tools. Throws failure naming the field. Images are refused as
+/// Reads messages, tools, chat_template_kwargs, reasoning_effort, thinking, verbosity, add_generation_prompt and
+/// continue_final_message; with `tool_choice` "none" the template sees no tools. Throws failure naming the field. Images are refused as
 /// unsupported.
 chat_input read_chat(const field_reader& body);
 

@@ -26,10 +26,10 @@ namespace troupe {
 namespace {
 
 std::vector<token_id> encoded(const field_reader& body, const char* key, const served_model& model,
-                              std::string_view text, bool special) {
+                              std::string_view text, bool special, std::span<const std::size_t> plain_at = {}) {
   if (!model.encode)
     body.refuse(key, "must be a list of token ids: this model has no tokenizer");
-  return model.encode(text, special);
+  return plain_at.empty() ? model.encode(text, special) : model.encode_around(text, special, plain_at);
 }
 
 /// The field that says how many sequences run at once.
@@ -105,8 +105,9 @@ std::vector<given_prompt> read_given_prompts(const field_reader& body, const ser
 }
 
 /// The tokens of a chat as its template rendered it.
-std::vector<token_id> encoded_chat(const field_reader& body, const served_model& model, std::string_view text) {
-  return encoded_prompt(body, "messages", model, text, body.boolean("add_special_tokens").value_or(false));
+std::vector<token_id> encoded_chat(const field_reader& body, const served_model& model, const whole_prompt& prompt) {
+  const bool special = body.boolean("add_special_tokens").value_or(false);
+  return encoded_prompt(body, "messages", model, prompt.text, special, prompt.plain_at);
 }
 
 /// The number of alternatives beside the chosen token, or -1 without log-probabilities.
@@ -268,9 +269,9 @@ void check_bytes(const field_reader& body, const char* key, const served_model& 
 } // namespace
 
 std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
-                                     std::string_view text, bool special) {
+                                     std::string_view text, bool special, std::span<const std::size_t> plain_at) {
   check_bytes(body, key, model, text);
-  return encoded(body, key, model, text, special);
+  return encoded(body, key, model, text, special, plain_at);
 }
 
 std::vector<token_id> encoded_plain(const field_reader& body, const char* key, const served_model& model,
@@ -389,7 +390,7 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   const auto prompt = render_chat(model, *chat);
   result.notes.insert(result.notes.end(), prompt.notes.begin(), prompt.notes.end());
   result.output = follow_output(std::move(output), prompt.text, *chat, model, shared);
-  add(encoded_chat(body, model, prompt.text));
+  add(encoded_chat(body, model, prompt));
   return result;
 }
 
@@ -401,7 +402,7 @@ tokenized_prompt parse_tokenize(const field_reader& body, const served_model& mo
     auto chat = read_chat(body);
     chat.stop = stop;
     auto prompt = render_chat(model, chat);
-    return {encoded_chat(body, model, prompt.text), std::move(prompt.notes)};
+    return {encoded_chat(body, model, prompt), std::move(prompt.notes)};
   }
   const auto text = body.text("prompt");
   if (!text)
@@ -420,7 +421,7 @@ counted_prompt count_chat_tokens(const field_reader& body, const served_model& m
   if (model.most_bytes_per_token > 0 && prompt.text.size() / model.most_bytes_per_token > most)
     return {most + 1, std::move(notes)};
   const bool special = body.boolean("add_special_tokens").value_or(false);
-  return {encoded(body, "messages", model, prompt.text, special).size(), std::move(notes)};
+  return {encoded(body, "messages", model, prompt.text, special, prompt.plain_at).size(), std::move(notes)};
 }
 
 std::string parse_detokenize(const field_reader& body, const served_model& model) {

@@ -74,7 +74,7 @@ std::string parse_detokenize(const field_reader& body, const served_model& model
 
 /// The tokens of a text, which stands in field `key`. Refused before tokenising it if it cannot fit into the context.
 std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
-                                     std::string_view text, bool special);
+                                     std::string_view text, bool special, std::span<const std::size_t> plain_at = {});
 
 /// The tokens of a text as `encoded_prompt` gives them, without special tokens at its ends and with those within it
 /// taken as plain text.

@@ -13,6 +13,7 @@
 #include <boost/asio/write.hpp>
 
 #include <exception>
+#include <filesystem>
 #include <utility>
 
 #include <fcntl.h>
@@ -55,6 +56,9 @@ void bind_path(const server_options& options, const std::string& path, server_co
   if (path.empty() || path.size() >= sizeof(sockaddr_un::sun_path))
     throw_cannot_listen(options,
                         "a path must have 1 to " + std::to_string(sizeof(sockaddr_un::sun_path) - 1) + " bytes");
+  const auto folder = std::filesystem::absolute(path).parent_path();
+  if (std::error_code unknown; !std::filesystem::exists(folder, unknown) && !unknown)
+    throw_cannot_listen(options, "there is no folder " + folder.string());
   const asio::local::stream_protocol::endpoint address(path);
   struct stat found = {};
   if (::lstat(path.c_str(), &found) == 0) {

@@ -71,6 +71,8 @@ struct answered {
 struct generated {
   generation_job (*parsed_by)(const generation_call&);
   bool as_lines = false; // its streams are lines of JSON, not events
+  /// What answers a request whose model is not loaded and need not be; without a writer: it must be.
+  generation_job (*without_model)(const field_reader& body) = nullptr;
 };
 /// To a WebSocket: with frames of this server's own, or with OpenAI's responses.
 struct upgraded {

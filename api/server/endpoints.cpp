@@ -108,9 +108,11 @@ constexpr auto rows = std::to_array<endpoint>({
   {"POST", "/debug/faults", answered{set_faults, thread_of::reports}},
   // Ollama's
   ollama("POST", "/api/generate",
-         generated{[](in c) { return ollama_job(ollama_call::generate, c.body, c.model, c.stop); }, true}),
+         generated{[](in c) { return ollama_job(ollama_call::generate, c.body, c.model, c.stop); }, true,
+                   [](const field_reader& body) { return ollama_unload_job(ollama_call::generate, body); }}),
   ollama("POST", "/api/chat",
-         generated{[](in c) { return ollama_job(ollama_call::chat, c.body, c.model, c.stop); }, true}),
+         generated{[](in c) { return ollama_job(ollama_call::chat, c.body, c.model, c.stop); }, true,
+                   [](const field_reader& body) { return ollama_unload_job(ollama_call::chat, body); }}),
   ollama("POST", "/api/embed", generated{[](in c) { return ollama_embed_job(c.body, c.model, c.stop); }}),
   ollama("POST", "/api/embeddings", generated{[](in c) { return ollama_embedding_job(c.body, c.model); }}),
   ollama("GET", "/api/tags", answered{list_ollama_models}),

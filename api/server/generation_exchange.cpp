@@ -64,6 +64,11 @@ parsed_request parse(server_context& context, generated how, const request_scope
     result.user = requested_user(fields);
     const auto asks_for_stream = json::find(fields.body(), "stream");
     result.tells = !how.as_lines && asks_for_stream && asks_for_stream->is_bool() && bool(*asks_for_stream);
+    if (how.without_model)
+      if (auto job = how.without_model(fields); job.writer && context.models.names_one_away(fields)) {
+        result.job = std::move(job);
+        return result;
+      }
     result.model = context.models.named_in(fields);
     if (const auto given = json::find(fields.body(), "model"); given && given->is_string())
       result.named = std::string_view(*given);
@@ -223,7 +228,8 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
   for (std::size_t i = 0; i < job.prompts.size(); ++i)
     entry->submitted(requests.submit(i, std::move(job.prompts[i]), parsed.quota, recorded, i));
   parsed.quota = nullptr;
-  parsed.model = unheld(parsed.model); // the requests hold it now: its client may be slow to read what they said
+  if (parsed.model)
+    parsed.model = unheld(parsed.model); // the requests hold it now: its client may be slow to read what they said
   while (open > 0) {
     if (const auto next = context.next();
         next && std::exchange(its.may_move, false) && next->has(*parsed.model, parsed.named))

@@ -1,5 +1,7 @@
 #include "api/server/served_models.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 std::shared_ptr<const served_model> served_models::with_settings(model one) const {
@@ -55,18 +57,31 @@ served_models::model served_models::of_several(std::string_view name) const {
   throw must_wait{of_.load(name, false)};
 }
 
+namespace {
+
+/// What a body names; empty: none.
+std::string_view name_in(const field_reader& body) {
+  for (const auto* key : {"model", "name"})
+    if (const auto given = json::find(body.body(), key);
+        given && given->is_string() && !std::string_view(*given).empty())
+      return std::string_view(*given);
+  return {};
+}
+
+} // namespace
+
+bool served_models::names_one_away(const field_reader& body) const {
+  const auto name = name_in(body);
+  return std::ranges::any_of(of_.known(), [&](const auto& one) { return one.is_away() && is_name_of(one, name); });
+}
+
 std::shared_ptr<const served_model> served_models::first() const {
   return of_.is_plural() ? of_several({}) : all().front();
 }
 
 std::shared_ptr<const served_model> served_models::named_in(const field_reader& body) const {
-  if (of_.is_plural()) {
-    for (const auto* key : {"model", "name"})
-      if (const auto given = json::find(body.body(), key);
-          given && given->is_string() && !std::string_view(*given).empty())
-        return of_several(std::string_view(*given));
-    return of_several({});
-  }
+  if (of_.is_plural())
+    return of_several(name_in(body));
   for (const auto* key : {"model", "name"})
     if (const auto given = json::find(body.body(), key); given && given->is_string())
       if (auto found = of_.find(std::string_view(*given)))

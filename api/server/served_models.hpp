@@ -42,6 +42,9 @@ public:
   /// failure(not_found) with the names there are.
   std::shared_ptr<const served_model> named_in(const field_reader& body) const;
 
+  /// Whether a body names a model that is not loaded, nor about to be.
+  bool names_one_away(const field_reader& body) const;
+
 private:
   using model = std::shared_ptr<const served_model>;
   model with_settings(model one) const;

@@ -18,6 +18,10 @@ served_model::served_model(const model_info& facts) : model_info(facts) {
     encode_plain = [tokens, marks = infill ? infill->all() : std::vector<token_id>()](std::string_view text) {
       return tokens->encode_plain(text, marks);
     };
+    specials_in = [tokens](std::string_view text) { return tokens->specials_in(text); };
+    encode_around = [tokens](std::string_view text, bool special, std::span<const std::size_t> plain_at) {
+      return tokens->encode_around(text, special, plain_at);
+    };
     encode_pair = [tokens](std::string_view first, std::string_view second, std::size_t most_second) {
       return tokens->encode_pair(first, second, most_second);
     };

@@ -6,13 +6,19 @@
 
 namespace troupe {
 
-bool is_name_of(const served_model& model, std::string_view name) {
+namespace {
+
+bool is_called(std::string_view id, const std::vector<std::string>& aliases, std::string_view name) {
   constexpr std::string_view latest = ":latest";
-  const auto is = [&](std::string_view one) {
-    return one == model.id || std::ranges::find(model.aliases, one) != model.aliases.end();
-  };
+  const auto is = [&](std::string_view one) { return one == id || std::ranges::find(aliases, one) != aliases.end(); };
   return is(name) || (name.ends_with(latest) && is(name.substr(0, name.size() - latest.size())));
 }
+
+} // namespace
+
+bool is_name_of(const served_model& model, std::string_view name) { return is_called(model.id, model.aliases, name); }
+
+bool is_name_of(const known_model& model, std::string_view name) { return is_called(model.name, model.aliases, name); }
 
 std::string listed_names(const std::vector<known_model>& models) {
   constexpr std::size_t most = 16;

@@ -7,6 +7,7 @@
 #include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/engine/request_handle.hpp"
+#include "runtime/import/local_models.hpp"
 #include "runtime/scheduling/step_record.hpp"
 
 #include <chrono>
@@ -40,6 +41,10 @@ struct known_model {
   bool stays = true;                                               // nothing but an operator unloads it
   std::optional<std::chrono::system_clock::time_point> until = {}; // it is unloaded if nobody uses it; none: it is not
   std::shared_ptr<const served_model> model = {};                  // if it is ready
+  model_files files = {};                                          // where it is loaded only when it is wanted
+
+  /// Whether nobody has it loaded, and nobody waits for that.
+  bool is_away() const { return now == state::unloaded || now == state::failed; }
 };
 
 /// The wish that a model be loaded, or unloaded. It counts while this lives: whoever leaves takes it back.
@@ -107,6 +112,8 @@ public:
 
 /// Whether the name is the model's: its own, another of its names, or with `:latest` behind, as Ollama's clients have it.
 bool is_name_of(const served_model& model, std::string_view name);
+/// The same for one that may not be loaded.
+bool is_name_of(const known_model& model, std::string_view name);
 
 /// "`a`, `b` and `c`", at most a few.
 std::string listed_names(const std::vector<known_model>& models);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <random>
 #include <string_view>
 #include <utility>
 
@@ -307,9 +308,55 @@ std::vector<message_moves> beginnings(const chat_messages& messages) {
   return result;
 }
 
-} // namespace
+// -- special tokens that users write out ------------------------------------------
 
-whole_prompt render_whole(const jinja::value& given, const render_function& render) {
+/// One that nobody can write: between U+FDD0, which Unicode keeps for use within a program, what nobody knows ahead.
+std::string mark_of_plain() {
+  constexpr std::string_view edge = "\xEF\xB7\x90";
+  return std::string(edge) + std::to_string(std::random_device()()) + std::string(edge);
+}
+
+/// A mark, which is made here, ahead of each special token in what users and tools say; nothing if there is none.
+std::optional<jinja::value> with_plain_marks(const chat_messages& messages, const specials_finder& specials,
+                                             std::string& mark) {
+  std::optional<chat_messages> result;
+  for (std::size_t i = 0; specials && i < messages.size(); ++i) {
+    const auto role = role_of_message(messages[i]);
+    if (role == "system" || role == "developer" || role == "assistant")
+      continue;
+    const auto text = text_of_message(messages[i]);
+    const auto places = specials(text);
+    if (places.empty())
+      continue;
+    if (!result) {
+      result = messages;
+      mark = mark_of_plain();
+    }
+    std::string marked;
+    std::size_t done = 0;
+    for (const auto at : places) {
+      marked.append(text.substr(done, at - done)).append(mark);
+      done = at;
+    }
+    auto members = messages[i].map();
+    members.set("content", marked.append(text.substr(done)));
+    (*result)[i] = jinja::value(std::move(members));
+  }
+  return result ? std::optional(jinja::value::list(*std::move(result))) : std::nullopt;
+}
+
+/// Takes the marks out of the prompt, and remembers where they were.
+void take_plain_marks(whole_prompt& from, std::string_view mark) {
+  std::string text;
+  std::size_t done = 0;
+  for (std::size_t at = 0; pass(from.text, mark, at); done = at) {
+    text.append(from.text, done, at - mark.size() - done);
+    from.plain_at.push_back(text.size());
+  }
+  from.text = text.append(from.text, done);
+}
+
+whole_prompt render_shaped(const jinja::value& given, const render_function& render) {
   const auto& messages = given.seq().items;
   whole_prompt result;
   std::optional<failure> refusal;
@@ -347,6 +394,17 @@ whole_prompt render_whole(const jinja::value& given, const render_function& rend
   if (refusal)
     throw *refusal;
   result.notes.push_back(note_on_lost("messages", lost));
+  return result;
+}
+
+} // namespace
+
+whole_prompt render_whole(const jinja::value& given, const render_function& render, const specials_finder& specials) {
+  std::string mark;
+  const auto marked = with_plain_marks(given.seq().items, specials, mark);
+  auto result = render_shaped(marked.value_or(given), render);
+  if (marked)
+    take_plain_marks(result, mark);
   return result;
 }
 

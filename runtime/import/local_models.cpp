@@ -398,6 +398,19 @@ std::string similar_models(std::string_view name) {
   return similar.empty() ? std::string() : "; did you mean " + listed_names(similar) + "?";
 }
 
+model_files files_of_model(const fs::path& model) {
+  auto file = model;
+  if (std::error_code ignored; fs::is_directory(model, ignored)) {
+    std::vector<std::string> remarks;
+    const auto content = content_of(folder_walk(remarks, most_entries).entries(model));
+    if (content.is_checkpoint())
+      return {content.weight_bytes};
+    if (!content.ggufs.empty())
+      file = content.ggufs.front();
+  }
+  return {bytes_of_gguf(file), format_in_name(file.string()).value_or("")};
+}
+
 std::vector<local_model> gguf_models_in(const fs::path& folder, const std::string& name) {
   std::vector<std::string> ignored;
   folder_walk walk(ignored, most_entries);

@@ -44,6 +44,15 @@ std::optional<local_model> find_local_model(std::string_view name);
 /// ": did you mean ...?" about a name that no model has; nothing if none is like it.
 std::string similar_models(std::string_view name);
 
+/// What the names and sizes of a model's files tell of it.
+struct model_files {
+  std::uint64_t bytes = 0; // of the files of weights
+  std::string format = {}; // of a GGUF file's weights, "Q4_K_M"; empty: its name does not say
+};
+
+/// Of the folder or GGUF file `model`; nothing of a path where there is none.
+model_files files_of_model(const std::filesystem::path& model);
+
 /// The GGUF models in `folder`, a repository's files, named `name`:FORMAT; empty if the folder is itself a checkpoint.
 std::vector<local_model> gguf_models_in(const std::filesystem::path& folder, const std::string& name);
 

@@ -115,7 +115,8 @@ std::string added_tokens::remark() const {
 }
 
 std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool normalized,
-                                                  const std::function<bool(token_id)>& plain) const {
+                                                  const std::function<bool(token_id)>& plain,
+                                                  std::span<const std::size_t> plain_at) const {
   const auto& tree = normalized ? normalized_ : raw_;
   std::vector<part> parts;
   std::size_t done = 0;
@@ -123,7 +124,7 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
   if (!tree.empty()) {
     std::size_t from = 0;
     while (const auto hit = tree.find(text, from)) {
-      if (plain && plain(hit->id)) {
+      if ((plain && plain(hit->id)) || std::ranges::binary_search(plain_at, hit->begin)) {
         from = hit->begin + 1; // another may begin within it
         continue;
       }
@@ -160,6 +161,14 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
   if (done < text.size())
     parts.push_back({done, text.size(), -1});
   return parts;
+}
+
+std::vector<std::size_t> added_tokens::specials_in(std::string_view text) const {
+  std::vector<std::size_t> places;
+  for (auto hit = raw_.find(text, 0); hit; hit = raw_.find(text, hit->begin + 1))
+    if (tokens_.at(hit->id).special)
+      places.push_back(hit->begin);
+  return places;
 }
 
 std::size_t added_tokens::most_bytes_per_token() const {

@@ -135,6 +135,13 @@ std::vector<token_id> tokenizer::encode_plain(std::string_view text, std::span<c
   });
 }
 
+std::vector<std::size_t> tokenizer::specials_in(std::string_view text) const { return parts_->added.specials_in(text); }
+
+std::vector<token_id> tokenizer::encode_around(std::string_view text, bool add_special_tokens,
+                                               std::span<const std::size_t> plain_at) const {
+  return parts_->post_process.apply(bare_ids(text, nullptr, plain_at), add_special_tokens);
+}
+
 token_pair tokenizer::encode_pair(std::string_view first, std::string_view second, std::size_t most_second) const {
   auto behind = bare_ids(second);
   behind.resize(std::min(behind.size(), most_second));
@@ -143,7 +150,8 @@ token_pair tokenizer::encode_pair(std::string_view first, std::string_view secon
   return result;
 }
 
-std::vector<token_id> tokenizer::bare_ids(std::string_view text, const std::function<bool(token_id)>& plain) const {
+std::vector<token_id> tokenizer::bare_ids(std::string_view text, const std::function<bool(token_id)>& plain,
+                                          std::span<const std::size_t> plain_at) const {
   if (!is_utf8(text))
     throw failure(errc::bad_request, "the text is not valid UTF-8");
   match_scratch scratch;
@@ -152,7 +160,7 @@ std::vector<token_id> tokenizer::bare_ids(std::string_view text, const std::func
   word_list words;
   section raw, part;
   std::vector<token_id> ids;
-  for (const auto& outer : parts_->added.cut(text, false, plain)) {
+  for (const auto& outer : parts_->added.cut(text, false, plain, plain_at)) {
     if (outer.id >= 0) {
       ids.push_back(outer.id);
       continue;

@@ -56,6 +56,12 @@ public:
   /// Throws as `encode`.
   std::vector<token_id> encode_plain(std::string_view text, std::span<const token_id> marks) const;
 
+  /// Where special tokens are written out in a text, in order; also within others.
+  std::vector<std::size_t> specials_in(std::string_view text) const;
+  /// As `encode`, but what begins at places of `plain_at`, which are sorted, is text as any other.
+  std::vector<token_id> encode_around(std::string_view text, bool add_special_tokens,
+                                      std::span<const std::size_t> plain_at) const;
+
   /// A query and a document, as rerankers read them: with the special tokens that go around and between two texts. Of
   /// the second no more than `most_second` tokens are taken. Throws as `encode`.
   token_pair encode_pair(std::string_view first, std::string_view second, std::size_t most_second) const;
@@ -89,8 +95,10 @@ public:
 
 private:
   friend class stream_decoder;
-  /// Without what the post-processor adds. `plain`: added tokens that are not looked for; null: none.
-  std::vector<token_id> bare_ids(std::string_view text, const std::function<bool(token_id)>& plain = nullptr) const;
+  /// Without what the post-processor adds. `plain`: added tokens that are not looked for; null: none. `plain_at`: where
+  /// none is, as far as they match the original text.
+  std::vector<token_id> bare_ids(std::string_view text, const std::function<bool(token_id)>& plain = nullptr,
+                                 std::span<const std::size_t> plain_at = {}) const;
 
   std::unique_ptr<const parts> parts_;
 };

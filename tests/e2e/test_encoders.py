@@ -98,6 +98,14 @@ def test_an_encoder_refuses_to_generate_in_one_sentence(launch):
     assert said.stderr.startswith("troupe: this model is an encoder") and said.stderr.count("\n") == 1
 
 
+def test_who_chats_with_an_encoder_is_told_what_it_is_for():
+    for command in (["chat"], ["run", "hi", "--system", "Be brief."]):
+        said = subprocess.run([binary(), *command, "-m", TINY / "bert"], input="hi\n", capture_output=True, text=True)
+        assert said.returncode == 1 and said.stdout == "" and said.stderr.count("\n") == 1
+        assert said.stderr.endswith(" is an encoder, which generates nothing: `troupe serve` makes embeddings "
+                                    "(/v1/embeddings) or scores (/v1/rerank) with it\n")
+
+
 def test_a_cross_encoder_ranks_pairs(launch):
     server = launch(model=TINY / "bert-ranker")
     documents = ["abc de", "q", "fgh fgh fgh"]

@@ -341,6 +341,11 @@ def test_a_server_listens_on_a_path_of_this_machine(tmp_path):
         second = subprocess.run(flags, capture_output=True, text=True, timeout=60)
         assert second.returncode == 1
         assert f"cannot listen on unix:{path}: another server listens there" in second.stderr
+        nowhere = tmp_path / "nowhere" / "troupe.sock"
+        refused = subprocess.run(flags[:-1] + [f"unix:{nowhere}"], capture_output=True, text=True, timeout=60)
+        assert refused.returncode == 1 and refused.stdout == ""
+        assert f"cannot listen on unix:{nowhere}: there is no folder {nowhere.parent}" in refused.stderr
+        assert not nowhere.parent.exists()
         process.kill()  # leaves its socket
         process.wait()
         assert path.is_socket()

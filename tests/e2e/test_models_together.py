@@ -174,6 +174,9 @@ def test_models_of_a_folder_are_loaded_when_a_request_names_them_once_for_all_wh
         assert server.get("/health").json() == {"status": "ok"}
         assert values_of(server) == {"first": "unloaded", "second": "unloaded"}
         assert server.get("/api/ps").json() == {"models": []}
+        away = {one["name"]: one for one in server.get("/api/tags").json()["models"]}
+        for name, path in (("first", GOLDEN), ("second", QWEN)):
+            assert away[f"{name}:latest"]["size"] == sum(file.stat().st_size for file in path.glob("*.safetensors"))
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda _: complete(server, "second"), range(8)))
         assert len({tuple(tokens_of(answer)) for answer in answers}) == 1
@@ -182,6 +185,8 @@ def test_models_of_a_folder_are_loaded_when_a_request_names_them_once_for_all_wh
         wait_until(loads, "the load in the log")
         assert loads() == 1
         assert values_of(server) == {"first": "unloaded", "second": "loaded"}
+        for one in server.get("/api/tags").json()["models"]:
+            assert [one[key] for key in ("size", "digest")] == [away[one["name"]][key] for key in ("size", "digest")]
         assert server.post("/tokenize", {"model": "first", "prompt": "hi"}).status_code == 200  # waits as well
         # the operator
         for headers in ({}, {"Authorization": "Bearer wrong"}):
@@ -193,8 +198,14 @@ def test_models_of_a_folder_are_loaded_when_a_request_names_them_once_for_all_wh
         assert server.post("/v1/models/load", {"model": "third"}, headers=ADMIN).status_code == 404
         assert server.post("/v1/models/load", {"modle": "first"}, headers=ADMIN).status_code == 400
         # Ollama's way to say how long
-        assert server.post("/api/generate", {"model": "second", "keep_alive": 0}).status_code == 200
+        gone = server.post("/api/generate", {"model": "second", "keep_alive": 0})
+        assert gone.status_code == 200 and gone.json()["done_reason"] == "unload"
         wait_until(lambda: values_of(server)["second"] == "unloaded", "the model to be unloaded")
+        was_loaded = loads()
+        gone = server.post("/api/chat", {"model": "second:latest", "messages": [], "keep_alive": 0})  # and stays so
+        assert gone.status_code == 200 and gone.json()["done_reason"] == "unload" and gone.json()["model"] == "second:latest"
+        assert "x-troupe-load-seconds" not in gone.headers and loads() == was_loaded
+        assert server.post("/api/generate", {"model": "third", "keep_alive": 0}).status_code == 404
         server.post("/api/generate", {"model": "second", "keep_alive": "1h"})
         ps = {one["name"]: one["expires_at"] for one in server.get("/api/ps").json()["models"]}
         assert ps["first:latest"].startswith("9999") and not ps["second:latest"].startswith("9999")

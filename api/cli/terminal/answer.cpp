@@ -106,7 +106,11 @@ private:
 
 } // namespace
 
-std::string no_chat_template(const std::string& model) {
+std::string no_chat_template(const std::string& model, bool generates) {
+  if (!generates)
+    return model +
+      " is an encoder, which generates nothing: `troupe serve` makes embeddings (/v1/embeddings) or scores "
+      "(/v1/rerank) with it";
   return model +
     " has no chat template: give one with --chat-template FILE, or continue a plain text with `troupe run --raw`";
 }
@@ -129,10 +133,11 @@ jinja::value values_of(const std::vector<message>& messages) {
 std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages) {
   const auto& tokens = tokenizer_of(model);
   if (!model.chat)
-    throw failure(errc::unsupported, no_chat_template(model.id));
-  const auto prompt = render_whole(
-    values_of(messages), [&](const jinja::value& shaped) { return model.chat->render({.messages = shaped}); });
-  return tokens.encode(prompt.text, false);
+    throw failure(errc::unsupported, no_chat_template(model.id, model.generates));
+  const auto render = [&](const jinja::value& shaped) { return model.chat->render({.messages = shaped}); };
+  const auto prompt = render_whole(values_of(messages), render,
+                                   [&](std::string_view text) { return tokens.specials_in(text); });
+  return tokens.encode_around(prompt.text, false, prompt.plain_at);
 }
 
 void let_judge(const model_info& model, const std::vector<message>& messages, generation& request) {

@@ -14,8 +14,8 @@ struct message {
   std::string content;
 };
 
-/// The sentence about a model without one.
-std::string no_chat_template(const std::string& model);
+/// The sentence about a model without one, which says what works instead.
+std::string no_chat_template(const std::string& model, bool generates);
 
 /// The prompt of a chat. Throws failure if the model has no chat template or no tokenizer, or if the template refuses
 /// the messages.

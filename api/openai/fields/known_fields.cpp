@@ -59,6 +59,8 @@ constexpr auto fields = std::to_array<known_field>({
   {"chat_template_kwargs", chat},
   {"documents", chat},
   {"reasoning_effort", chat},
+  {"thinking", chat},
+  {"verbosity", chat},
   {"add_generation_prompt", chat},
   {"continue_final_message", chat},
   {"modalities"},

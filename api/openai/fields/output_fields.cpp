@@ -159,6 +159,10 @@ int read_thinking_budget(const field_reader& body, const jinja::dict& variables,
   constexpr auto name = "thinking_token_budget";
   if (const auto given = body.integer(name, -1, sampling_fields::most_int))
     return static_cast<int>(*given);
+  if (const auto thinking = body.object("thinking")) // Anthropic's
+    if (const auto given = thinking->integer("budget_tokens", 1, sampling_fields::most_int);
+        given && thinking->text("type") == "enabled")
+      return static_cast<int>(*given);
   if (const auto* given = variables.find("thinking_budget"); given && given->is_integral()) // Seed-OSS's
     return static_cast<int>(std::clamp<std::int64_t>(given->integer(), -1, sampling_fields::most_int));
   const std::string_view text = model.chat ? std::string_view(model.chat->text()) : std::string_view();

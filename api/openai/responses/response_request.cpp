@@ -23,6 +23,7 @@ constexpr auto names = std::to_array<field_name>({
   {"response_format.json_schema", "text.format"},
   {"response_format", "text.format"},
   {"reasoning_effort", "reasoning.effort"},
+  {"verbosity", "text.verbosity"},
   {"messages", "input"},
   {"].function.", "]."}, // of tools
   {"tool_choice.function", "tool_choice"},
@@ -161,9 +162,11 @@ std::string add_format(json_object& to, const field_reader& body) {
                    .raw("strict", given_or(*format, "strict", "false"))
                    .str());
   }
-  // No template has a place for it: it is taken, and repeated.
-  if (text->has("verbosity"))
-    repeated.text("verbosity", word_of(*text, "verbosity", {"low", "medium", "high"}, ""));
+  if (text->has("verbosity")) {
+    const auto wanted = word_of(*text, "verbosity", {"low", "medium", "high"}, "");
+    to.text("verbosity", wanted);
+    repeated.text("verbosity", wanted);
+  }
   return repeated.str();
 }
 

@@ -220,12 +220,7 @@ bool is_called(const listed_model& one, std::string_view name) {
     return true;
   if (one.model)
     return one.variant.empty() && is_name_of(*one.model, name);
-  if (!one.known)
-    return false; // it has just gone
-  served_model named;
-  named.id = one.id;
-  named.aliases = one.known->aliases;
-  return is_name_of(named, name);
+  return one.known && is_name_of(*one.known, name); // else it has just gone
 }
 
 } // namespace

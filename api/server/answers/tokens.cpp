@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto tokenize_fields = std::to_array<std::string_view>(
   {"model", "prompt", "messages", "add_special_tokens", "tools", "tool_choice", "chat_template_kwargs", "documents",
-   "reasoning_effort", "add_generation_prompt", "continue_final_message", "user"});
+   "reasoning_effort", "thinking", "verbosity", "add_generation_prompt", "continue_final_message", "user"});
 constexpr auto detokenize_fields = std::to_array<std::string_view>({"model", "tokens", "skip_special_tokens", "user"});
 constexpr auto detection_fields = std::to_array<std::string_view>({"model", "text", "tokens", "watermark", "user"});
 

@@ -57,7 +57,8 @@ std::string with_words_as_strings(std::string text) {
 }
 
 /// "line 3: not valid JSON: ...", and the byte where the text has one line.
-std::string not_valid(std::string_view text, simdjson::error_code ec) {
+/// `ahead`: bytes of the file or body in front of the text.
+std::string not_valid(std::string_view text, std::size_t ahead, simdjson::error_code ec) {
   const auto found = find_fault(text);
   const bool has_lines = text.find('\n') != text.npos;
   const auto line = has_lines && found ? "line " + std::to_string(line_of_fault(text)) + ": " : std::string();
@@ -66,7 +67,7 @@ std::string not_valid(std::string_view text, simdjson::error_code ec) {
     : std::string(simdjson::error_message(ec));
   const auto place = has_lines || !found || text.empty() ? std::string()
     : found->at == text.size()                           ? " (at its end)"
-                                                         : " (at byte " + std::to_string(found->at + 1) + ")";
+                                                         : " (at byte " + std::to_string(ahead + found->at + 1) + ")";
   return line + "not valid JSON: " + what + place;
 }
 
@@ -171,8 +172,9 @@ document document::load(const std::filesystem::path& file, const file_kind& kind
 }
 
 document document::parse(std::string_view text, std::string name, errc code) {
-  if (constexpr std::string_view mark = "\xEF\xBB\xBF"; text.starts_with(mark)) // some editors begin UTF-8 so
-    text.remove_prefix(mark.size());
+  constexpr std::string_view mark = "\xEF\xBB\xBF"; // some editors begin UTF-8 so
+  const auto ahead = text.starts_with(mark) ? mark.size() : 0;
+  text.remove_prefix(ahead);
   document result;
   result.parser_ = std::make_unique<simdjson::dom::parser>();
   result.name_ = std::move(name);
@@ -185,7 +187,7 @@ document document::parse(std::string_view text, std::string name, errc code) {
   if (const auto number = ec == simdjson::NUMBER_ERROR ? number_out_of_range(text) : std::nullopt)
     throw failure(code, result.name_ + ": the number " + *number + " is out of range, which ends at about 1.8e308");
   if (ec)
-    throw failure(code, result.name_ + ": " + not_valid(text, ec));
+    throw failure(code, result.name_ + ": " + not_valid(text, ahead, ec));
   if (code != errc::bad_file) // files' numbers are only computed with
     keep_digits(result.parser_->doc, text);
   if (const auto twice = duplicate_search().in(result.root_))

@@ -83,14 +83,17 @@ std::vector<token_id> judged_ids(const model_info& judge, const judged_prompt& p
   const bool rendered = judge.chat && !prompt.messages.empty();
   std::vector<token_id> ids;
   try {
-    ids = rendered ? judge.tokenizer->encode(render_whole(conversation_of(prompt, answer),
-                                                          [&](const jinja::value& messages) {
-                                                            return judge.chat->render(
-                                                              {.messages = messages, .add_generation_prompt = false});
-                                                          })
-                                               .text,
-                                             false)
-                   : judge.tokenizer->encode(prompt.text + answer, true);
+    if (rendered) {
+      const auto& tokens = *judge.tokenizer;
+      const auto render = [&](const jinja::value& messages) {
+        return judge.chat->render({.messages = messages, .add_generation_prompt = false});
+      };
+      const auto all = render_whole(conversation_of(prompt, answer), render,
+                                    [&](std::string_view text) { return tokens.specials_in(text); });
+      ids = tokens.encode_around(all.text, false, all.plain_at);
+    } else {
+      ids = judge.tokenizer->encode(prompt.text + answer, true);
+    }
   } catch (const jinja::fault& f) {
     throw failure(errc::bad_request, "the conversation cannot be given to the reward model: " + std::string(f.what()),
                   "search");

@@ -514,10 +514,10 @@ namespace {
 
 /// Model 0, `chat`, has one use and is listed no more; another `chat`, model 1, is wanted.
 struct replaced {
-  explicit replaced(model_roster::duration longest_wait = {}) : roster({{"chat"}}, {}) {
+  explicit replaced(model_roster::duration longest_wait = {}, bool is_due = true) : roster({{"chat"}}, {}) {
     load(roster, 0);
     roster.begin_use(0);
-    roster.list({{std::nullopt, {"chat", {}, false, longest_wait}}});
+    roster.list({{std::nullopt, {"chat", {}, false, longest_wait, is_due}}});
     wish = roster.want(1);
     CHECK_FALSE(roster.next(start));
     CHECK(roster.waits_for_namesake(1));
@@ -567,6 +567,20 @@ TEST_CASE("who waits for a model while answers of another of its name are read i
   it.roster.end_use(0, again + 30s);
   CHECK(carry_out(it.roster, again + 30s) == "unload 0, load 1");
   CHECK_FALSE(it.roster.comes_back(1));
+}
+
+TEST_CASE("a model that only requests load is not tried again once it was refused and nobody waits for it") {
+  replaced it(30s, false);
+  REQUIRE(it.roster.next(start + 30s)->what == kind::end_unread);
+  REQUIRE(it.roster.refuse_late(start + 35s));
+  CHECK_FALSE(it.roster.comes_back(1));
+  it.roster.leave(it.wish);
+  CHECK_FALSE(it.roster.wake_at());
+  it.roster.end_use(0, start + 36s);
+  CHECK(carry_out(it.roster, start + 1min) == "unload 0");
+  const auto wish = it.roster.want(1); // the next request
+  CHECK(carry_out(it.roster, start + 1min) == "load 1");
+  CHECK(it.roster.settled(wish));
 }
 
 TEST_CASE("a list changes: models come, go once nobody uses them, are called otherwise, and stand in another order") {

@@ -66,6 +66,24 @@ TEST_CASE("A model that is to be loaded is loaded") {
         R"("done_reason":"load","done":true})");
 }
 
+TEST_CASE("A model that is to be unloaded is unloaded: there is no prompt, and `keep_alive` is 0") {
+  const auto reason = [](ollama_call call, const std::string& fields) {
+    const auto body = ollama_job_of(call, fields).writer->body();
+    const auto at = body.find(R"("done_reason":")") + 15;
+    return body.substr(at, body.find('"', at) - at);
+  };
+  for (const char* zero : {"0", "\"0\"", "\"0s\"", "0.0"}) {
+    const auto keep = std::string(R"("keep_alive":)") + zero;
+    CHECK(reason(ollama_call::generate, keep) == "unload");
+    CHECK(reason(ollama_call::generate, R"("prompt":"","stream":true,)" + keep) == "unload");
+    CHECK(reason(ollama_call::chat, keep) == "unload");
+    CHECK(reason(ollama_call::chat, R"("messages":[],)" + keep) == "unload");
+    CHECK(!ollama_job_of(ollama_call::generate, R"("prompt":"x",)" + keep).prompts.empty());
+  }
+  CHECK(reason(ollama_call::generate, R"("keep_alive":"5m")") == "load");
+  CHECK(reason(ollama_call::chat, R"("keep_alive":-1)") == "load");
+}
+
 TEST_CASE("Ollama's answers have log-probabilities if asked for") {
   auto job = ollama_job_of(ollama_call::generate, R"("prompt":"x","logprobs":true,"top_logprobs":1)");
   CHECK(job.prompts.at(0).sampling.logprobs == 1);
@@ -114,6 +132,20 @@ TEST_CASE("Ollama's clients see the model that is served") {
   CHECK(shown.find(R"("capabilities":["completion","embedding"])") != std::string::npos);
   CHECK(shown.find(R"("parameters":"temperature 0.8\ntop_k 40\ntop_p 0.95\nmin_p 0.05")") != std::string::npos);
   CHECK(fault_of([&] { show(R"({"model":"other"})"); }).code == errc::not_found);
+}
+
+TEST_CASE("Ollama's clients see the size of a model that is not loaded, and tell it by the same digest once it is") {
+  const auto away = ollama_tags(
+    {{.name = "org/bytes", .now = known_model::state::unloaded, .files = {4096, "Q4_K_M"}}});
+  CHECK(away.find(R"("name":"org/bytes:latest","model":"org/bytes:latest","size":4096,)") != std::string::npos);
+  CHECK(away.find(R"("quantization_level":"Q4_K_M")") != std::string::npos);
+  CHECK(away.find(R"("parameter_size":"")") != std::string::npos);
+  auto model = byte_model();
+  model->weight_bytes = 2048;
+  const auto digest = away.substr(away.find(R"("digest":)"), 76);
+  const known_model there{.name = "org/bytes", .model = model, .files = {4096, "Q4_K_M"}};
+  CHECK(ollama_tags({there}).find(R"("size":4096,)" + digest) != std::string::npos);
+  CHECK(ollama_running({there}).find(R"("size":2048,)" + digest) != std::string::npos);
 }
 
 TEST_CASE("Tools are promised only where the template shows them") {

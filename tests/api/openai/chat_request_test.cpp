@@ -23,6 +23,42 @@ TEST_CASE("A chat goes through the template, tools and variables included") {
         "thinking\nreasoning_effort\nuser: x\nassistant:");
 }
 
+TEST_CASE("Special tokens that a user writes out are text in a chat's prompt, and those of the template are tokens") {
+  auto model = byte_model();
+  model->specials_in = [](std::string_view text) {
+    std::vector<std::size_t> places;
+    for (auto at = text.find("<s>"); at != text.npos; at = text.find("<s>", at + 1))
+      places.push_back(at);
+    return places;
+  };
+  model->encode_around = [](std::string_view text, bool, std::span<const std::size_t> plain_at) {
+    std::vector<token_id> ids;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      const bool special = text.substr(at).starts_with("<s>") && std::ranges::find(plain_at, at) == plain_at.end();
+      ids.push_back(special ? bos : static_cast<unsigned char>(text[at]));
+      at += special ? 2 : 0;
+    }
+    return ids;
+  };
+  model->render = [](const chat_input& chat) {
+    std::string prompt;
+    for (const auto& message : chat.messages.seq().items)
+      prompt += message.map().find(std::string_view("content"))->str() + "<s>";
+    return prompt;
+  };
+  const auto ids = [&](const std::string& body) {
+    const auto parsed = json::document::parse(body, "the body", errc::bad_request);
+    auto asked = parse_generation(dialect::chat, field_reader(parsed.root()), *model).prompts.front().prompt;
+    const auto tokens = parse_tokenize(field_reader(parsed.root()), *model, {}).ids;
+    CHECK(tokens == asked);
+    return asked;
+  };
+  CHECK(ids(R"({"messages":[{"role":"user","content":"a<s>"},{"role":"assistant","content":"<s>"}]})") ==
+        std::vector<token_id>{'a', '<', 's', '>', bos, bos, bos});
+  CHECK(ids(R"({"messages":[{"role":"user","content":"<s>b"},{"role":"assistant","content":"c"}],
+               "continue_final_message":true})") == std::vector<token_id>{'<', 's', '>', 'b', bos, 'c'});
+}
+
 TEST_CASE("Frames of errors say when another try makes sense") {
   CHECK(error_frame("a", {errc::overloaded, "busy", {}}).find(R"("retry_after":1)") != std::string::npos);
   CHECK(error_frame("a", {errc::bad_request, "wrong", {}}).find("retry_after") == std::string::npos);

@@ -162,6 +162,43 @@ TEST_CASE("reasoning_effort reaches the template, and none turns reasoning off")
   CHECK(prompt(R"(,"reasoning_effort":"none")") == "reasoning_effort\nenable_thinking\nthinking\nuser: x\nassistant:");
 }
 
+TEST_CASE("DeepSeek's switch of thinking reaches the template by the names that templates have for it") {
+  std::string seen;
+  auto model = byte_model(1000);
+  model->render = [&](const chat_input& chat) {
+    seen.clear();
+    for (const char* name : {"enable_thinking", "thinking"})
+      if (const auto* value = chat.variables.find(std::string_view(name)))
+        seen += std::string(name) + (value->truth() ? "=1 " : "=0 ");
+    return std::string("x");
+  };
+  const auto variables = [&](const std::string& fields) {
+    CHECK(ask_for(fields, model).notes.empty());
+    return seen;
+  };
+  CHECK(variables(R"(,"thinking":{"type":"enabled"})") == "enable_thinking=1 thinking=1 ");
+  CHECK(variables(R"(,"thinking":{"type":"disabled"})") == "enable_thinking=0 thinking=0 ");
+  CHECK(variables(R"(,"thinking":{"type":"enabled"},"reasoning_effort":"none")") == "enable_thinking=1 thinking=1 ");
+  CHECK(variables(R"(,"thinking":{"type":"disabled"},"chat_template_kwargs":{"thinking":true})") ==
+        "enable_thinking=0 thinking=1 ");
+  CHECK(variables(R"(,"thinking":null)").empty());
+  CHECK(fault_of([&] { ask_for(R"(,"thinking":{"type":"off"})", model); }).param == "thinking.type");
+  CHECK(fault_of([&] { ask_for(R"(,"thinking":{})", model); }).param == "thinking.type");
+  CHECK(fault_of([&] { ask_for(R"(,"thinking":true)", model); }).param == "thinking");
+}
+
+TEST_CASE("verbosity reaches a template that names it, and is told as without effect where none does") {
+  auto model = byte_model(1000);
+  const auto notes = [&](const char* fields) { return ask_for(fields, model).notes; };
+  const std::vector<std::string> ignored{"`verbosity` has no effect: the model's chat template does not name it"};
+  CHECK(notes(R"(,"verbosity":"low")") == ignored);
+  CHECK(notes(R"(,"verbosity":"medium")").empty());
+  CHECK(fault_of([&] { notes(R"(,"verbosity":"loud")"); }).param == "verbosity");
+  model->chat = std::make_shared<const chat_template>(chat_template::parse("{{ verbosity }}", "", ""));
+  CHECK(notes(R"(,"verbosity":"low")").empty());
+  CHECK(text_of(ask_for(R"(,"verbosity":"low")", model).prompts[0].prompt) == "verbosity\nuser: x\nassistant:");
+}
+
 TEST_CASE("reasoning is bounded by a budget, or by what an effort means for templates that do not know the word") {
   const auto budget = [](const std::string& fields) {
     const auto request = ask_for(fields);
@@ -179,6 +216,9 @@ TEST_CASE("reasoning is bounded by a budget, or by what an effort means for temp
   CHECK(budget(R"(,"reasoning_effort":"high")") == -1);
   CHECK(budget(R"(,"reasoning_effort":"none")") == 0);
   CHECK(budget(R"(,"reasoning_effort":"low","thinking_token_budget":5)") == 5);
+  CHECK(budget(R"(,"thinking":{"type":"disabled"})") == 0);
+  CHECK(budget(R"(,"thinking":{"type":"enabled","budget_tokens":5})") == 5);
+  CHECK(budget(R"(,"thinking":{"type":"enabled","budget_tokens":5},"thinking_token_budget":6)") == 6);
   CHECK(budget(R"(,"chat_template_kwargs":{"enable_thinking":false})") == 0);
   CHECK(budget(R"(,"chat_template_kwargs":{"enable_thinking":true})") == -1);
   CHECK(budget(R"(,"chat_template_kwargs":{"thinking_budget":9})") == 9);

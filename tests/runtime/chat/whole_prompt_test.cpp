@@ -24,11 +24,14 @@ struct counted_template {
 
   whole_prompt operator()(std::string_view messages, const jinja::value& tools = nullptr) {
     times = 0;
-    return render_whole(parsed(messages), [&](const jinja::value& shaped) {
+    const auto render = [&](const jinja::value& shaped) {
       ++times;
       return is.render({.messages = shaped, .tools = tools});
-    });
+    };
+    return render_whole(parsed(messages), render, specials);
   }
+
+  specials_finder specials = nullptr;
 
   chat_template is;
   int times = 0;
@@ -53,7 +56,37 @@ std::string_view text_of(const jinja::value& of, std::string_view key) {
   return found && found->is_string() ? std::string_view(found->str()) : std::string_view();
 }
 
+/// Where `<e>` is written.
+std::vector<std::size_t> ends_in(std::string_view text) {
+  std::vector<std::size_t> places;
+  for (auto at = text.find("<e>"); at != text.npos; at = text.find("<e>", at + 1))
+    places.push_back(at);
+  return places;
+}
+
 } // namespace
+
+TEST_CASE("Special tokens that users and tools write out are told from those of the template") {
+  counted_template chat("{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}<e>{% endfor %}");
+  chat.specials = ends_in;
+  const auto prompt = chat(R"([{"role":"system","content":"S<e>"},{"role":"user","content":"<e>a <e><e> "},)"
+                           R"({"role":"assistant","content":"b<e>"},{"role":"tool","content":"c<e>"}])");
+  CHECK(chat.times == 1);
+  CHECK(prompt.text == "[system]S<e><e>[user]<e>a <e><e><e>[assistant]b<e><e>[tool]c<e><e>");
+  const auto user = prompt.text.find("[user]") + 6, tool = prompt.text.find("[tool]") + 6;
+  CHECK(prompt.plain_at == std::vector<std::size_t>{user, user + 5, user + 8, tool + 1});
+  CHECK(chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"<e>"}])").plain_at.empty());
+}
+
+TEST_CASE("Marks of special tokens stay with texts that are moved, or written as JSON") {
+  counted_template picky("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no') }}{% endif %}"
+                         "[{{ m.role }}]{{ m.content | tojson }}<e>{% endfor %}");
+  picky.specials = ends_in;
+  const auto prompt = picky(R"([{"role":"user","content":"x"},{"role":"assistant","content":"y"},)"
+                            R"({"role":"tool","content":"\"<e>"}])");
+  CHECK(prompt.text == R"([user]"x"<e>[assistant]"y"<e>[user]"\"<e>"<e>)");
+  CHECK(prompt.plain_at == std::vector<std::size_t>{prompt.text.rfind(R"(\"<e>)") + 2});
+}
 
 TEST_CASE("a prompt that has all texts is rendered once, and nothing is said") {
   counted_template all(shows_all);

@@ -218,6 +218,24 @@ TEST_CASE("a model is named by what tells it from others: its file, whole words 
   CHECK(path_of_model("smollm2-135m") == whole); // the others go on
 }
 
+TEST_CASE("the sizes of a model's files are told without opening it") {
+  const empty_home home;
+  const auto file = home.file("m/x-Q4_K_M.gguf", "1234567");
+  CHECK(files_of_model(file).bytes == 7);
+  CHECK(files_of_model(file).format == "Q4_K_M");
+  CHECK(files_of_model(file.parent_path()).bytes == 7);
+  home.file("parts/y-00001-of-00002.gguf", "123");
+  CHECK(files_of_model(home.file("parts/y-00002-of-00002.gguf", "45")).bytes == 5);
+  CHECK(files_of_model(home.path() / "parts").bytes == 5);
+  home.file("c/config.json", "{}");
+  home.file("c/model-00001-of-00002.safetensors", "1234");
+  const auto folder = home.file("c/model-00002-of-00002.safetensors", "56").parent_path();
+  CHECK(files_of_model(folder).bytes == 6);
+  CHECK(files_of_model(folder).format.empty());
+  CHECK(files_of_model(home.path() / "nowhere").bytes == 0);
+  CHECK(files_of_model("synthetic:llama-135m").bytes == 0);
+}
+
 TEST_CASE("a model in a file is called as the file is, however it was named") {
   const empty_home home;
   fs::create_directories(home.path() / "models/folder");

@@ -74,6 +74,7 @@ TEST_CASE("Errors of texts with several lines name the line") {
   CHECK(told("{\"a\": 1,}").starts_with("f.json: not valid JSON: "));
   CHECK(told("{\"a\": 1,}").ends_with(" (at byte 9)"));
   CHECK(told("{'a': 1}").ends_with(" (at byte 2)"));
+  CHECK(told("\xEF\xBB\xBF{\"a\": 1,}").ends_with(" (at byte 12)")); // a byte-order mark counts
   CHECK(told("{\"a\": 1").ends_with(" (at its end)"));
   CHECK(told("").find('(') == std::string::npos);
   CHECK(told("{}").empty());

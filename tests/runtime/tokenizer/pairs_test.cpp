@@ -78,6 +78,12 @@ TEST_CASE("In plain texts, special tokens and other marks are words as any other
   CHECK(plain.front() == 3);
   CHECK(plain.back() == 4);
   CHECK(std::ranges::find(plain, 2) == plain.end());
+  CHECK(tokens->specials_in("a </s> b</s><s>") == std::vector<std::size_t>{2, 8, 12});
+  CHECK(tokens->specials_in("a b").empty());
+  const auto around = tokens->encode_around("a </s> b </s>", false, std::vector<std::size_t>{2});
+  CHECK(around.front() == 3);
+  CHECK(around.back() == 2);
+  CHECK(std::ranges::count(around, 2) == 1);
   const auto marked = tokenizer::parse(R"({"added_tokens":[{"id":3,"content":"<m>","special":false,"normalized":false,
 "single_word":false,"lstrip":false,"rstrip":false}],"pre_tokenizer":{"type":"BertPreTokenizer"},"model":{"type":
 "WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##","max_input_chars_per_word":100,

@@ -185,6 +185,8 @@ TEST_CASE("What an agent's request says beside the answer's content is taken and
                            R"("prompt_cache_key":"k")", R"("safety_identifier":"s")", R"("presence_penalty":0.5)",
                            R"("frequency_penalty":0)", R"("truncation":"auto")"})
     CHECK_MESSAGE(request.repeated.find(part) != std::string::npos, part);
+  CHECK(request.asked.notes ==
+        std::vector<std::string>{"`text.verbosity` has no effect: the model's chat template does not name it"});
 }
 
 TEST_CASE("Instructions and what developers say first are one system message") {
