@@ -98,7 +98,7 @@ TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and 
     std::vector<token_id> ids;
     for (json::value id : about["ids"].get_array())
       ids.push_back(static_cast<token_id>(id.get_int64().value()));
-    const auto logits = last_logits(source, ids);
+    const auto logits = logits_of_source(source, ids);
     std::size_t i = 0;
     double worst = 0;
     for (json::value l : about["logits"].get_array())

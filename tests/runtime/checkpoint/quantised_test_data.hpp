@@ -14,7 +14,7 @@
 namespace troupe::test {
 
 /// The logits behind up to 64 tokens, computed in f32.
-inline std::vector<float> last_logits(const model_source& source, const std::vector<token_id>& ids) {
+inline std::vector<float> logits_of_source(const model_source& source, const std::vector<token_id>& ids) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   const auto weights = load_weights(*source.tensors, source.config, *backend, kernels::dtype::f32);
   CHECK(weights->bytes == estimate_memory(*source.tensors, source.config, kernels::dtype::f32, *backend, {}).weights);
