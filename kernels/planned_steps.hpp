@@ -18,6 +18,17 @@ struct planned_matrix {
   bool activated = false; // the first of an MLP without a gate
 };
 
+/// How rows choose what they attend to (sparse_attention), and what entries are made of (compressed_attention).
+struct planned_choice {
+  std::size_t seen = 0;     // positions and entries that a row attends to, at most; 0: layers are not of this kind
+  std::size_t sharing = 1;  // heads of queries that share one of K and V, at most
+  std::size_t choosers = 1; // heads of a row that choose for themselves
+  std::size_t dim = 0;      // of the keys that are scored; 0: nothing is chosen
+  std::size_t group = 1;    // positions that share a key, which is made of theirs
+  std::size_t each = 1;     // positions of what is chosen: those of a group or block, or for which there is an entry
+  std::size_t entry_tokens = 0; // that an entry is made of; 0: there are no entries
+};
+
 /// The largest steps that a backend will be given.
 struct planned_steps {
   dtype compute = dtype::f32;
@@ -30,6 +41,7 @@ struct planned_steps {
   int heads = 0;
   kv_shape cache;           // the number of blocks is ignored
   std::vector<int> windows; // of each way in which layers attend: what they see, and how they share K and V
+  planned_choice choice = {};
 };
 
 } // namespace troupe::kernels

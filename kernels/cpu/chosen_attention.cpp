@@ -145,6 +145,44 @@ void rows_before_choice(const batch& step, int most, std::vector<sequence_rows>&
 chosen_attention::chosen_attention(const target& kernels, thread_pool& pool)
   : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.size())) {}
 
+std::size_t chosen_attention::scratch_bytes(const planned_steps& steps) const {
+  const auto& choice = steps.choice;
+  if (choice.seen == 0)
+    return 0;
+  const auto threads = scratch_.size(), kv_heads = static_cast<std::size_t>(std::max(1, steps.cache.kv_heads)),
+             rows = std::max<std::size_t>(1, steps.rows);
+  std::size_t bytes = std::bit_ceil(rows) * sizeof(choosing_row) + std::bit_ceil(rows * kv_heads) * sizeof(head_group);
+  if (choice.dim > 0) {
+    // At least a row, and as many as there is memory for.
+    const auto partitions = ceil_div(ceil_div(steps.context, choice.group), partition_positions) * choice.choosers,
+               all = rows * partitions,
+               parts = std::min(all, std::max(partitions, score_memory / (partition_tokens * sizeof(float))));
+    bytes += parts * partition_tokens * sizeof(float) + std::bit_ceil(parts) * sizeof(row_part);
+    bytes += threads *
+      (std::bit_ceil(ceil_div(steps.context, choice.each)) * sizeof(std::uint64_t) + choice.dim * sizeof(float));
+    if (choice.group > 1) {
+      const auto blocks = ceil_div(ceil_div(steps.context, choice.group), block_positions);
+      bytes += blocks * block_positions * choice.dim * sizeof(float) + cache_slack +
+        std::bit_ceil(blocks) * sizeof(std::int32_t);
+    }
+  }
+  const auto state = choice.sharing * state_stride(steps.cache.head_dim) * sizeof(float),
+             slots = state * ceil_div(choice.seen, partition_positions);
+  bytes += std::min(std::max<std::size_t>(1, slot_memory / slots), threads - 1) * slots;
+  const auto gathered = partition_positions * kv_bytes(steps.cache.type, steps.cache.head_dim) + cache_slack;
+  return bytes + threads * (gathered + 2 * state);
+}
+
+std::size_t chosen_attention::held_bytes() const {
+  std::size_t bytes = scores_.bytes() + slots_.bytes() + pooled_.bytes() + rows_.capacity() * sizeof(choosing_row) +
+    parts_.capacity() * sizeof(row_part) + groups_.capacity() * sizeof(head_group) +
+    in_order_.capacity() * sizeof(std::int32_t);
+  for (const auto& own : scratch_)
+    bytes += own.keys.capacity() * sizeof(std::uint64_t) + own.gathered.bytes() + own.states.bytes() +
+      own.part.bytes() + own.key.bytes();
+  return bytes;
+}
+
 void chosen_attention::find_rows(const batch& step, int first_position) {
   rows_.clear();
   for (const auto& s : step.sequences)

@@ -7,6 +7,7 @@
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/target.hpp"
 #include "kernels/cpu/thread_pool.hpp"
+#include "kernels/planned_steps.hpp"
 #include "kernels/sparse_attention.hpp"
 
 #include <cstddef>
@@ -30,6 +31,12 @@ public:
   /// See compressed_attention: all rows. `entries`: null if there are none.
   void attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,
                       const entry_view& seen, const layer_cache& tokens, const layer_cache* entries, const batch& step);
+
+  /// Bytes of scratch that calls for such steps take, at most.
+  std::size_t scratch_bytes(const planned_steps& steps) const;
+
+  /// Bytes of scratch that calls have taken so far.
+  std::size_t held_bytes() const;
 
 private:
   struct choosing_row {

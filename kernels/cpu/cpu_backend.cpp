@@ -93,9 +93,11 @@ public:
     return shape_stack(stacked, compute, how, gated, kernels_)->bytes;
   }
 
-  /// Counts the scratch of products. The states of attention take a few MB at most and are left out.
+  /// Counts the scratch of products, and of attention over what is chosen or compressed. The states of other attention
+  /// take a few MB at most and are left out.
   std::size_t scratch_bytes(const planned_steps& steps) const override {
-    return linear_scratch_bytes(kernels_, linear_.cache(), pool_.size(), steps);
+    return linear_scratch_bytes(kernels_, linear_.cache(), pool_.size(), steps) + chosen_.scratch_bytes(steps) +
+      entries_.scratch_bytes(steps);
   }
 
   isa instruction_set() const override { return isa_; }

@@ -119,6 +119,23 @@ void entry_maker::make_one(const entry_making& how, const layer_cache& from, con
   kernels_.rope_write_kv(op, own.entry.data(), of.last % block_tokens, of.blocks[of.last / block_tokens]);
 }
 
+std::size_t entry_maker::scratch_bytes(const planned_steps& steps) const {
+  const auto tokens = steps.choice.entry_tokens;
+  if (tokens == 0)
+    return 0;
+  const auto dim = std::max(static_cast<std::size_t>(steps.cache.head_dim), steps.choice.dim);
+  return scratch_.size() * (2 * tokens + 1 + entry_slots) * dim * sizeof(float) +
+    std::bit_ceil(steps.rows) * sizeof(group);
+}
+
+std::size_t entry_maker::held_bytes() const {
+  std::size_t bytes = groups_.capacity() * sizeof(group);
+  for (const auto& own : scratch_)
+    bytes += (own.given.capacity() + own.gates.capacity() + own.entry.capacity() + own.still.capacity()) *
+      sizeof(float);
+  return bytes;
+}
+
 void entry_maker::undo_rotation(const tensor& out, const tensor& x, int heads, int pairs, const float* angles,
                                 const batch& step) {
   const auto dim = x.cols / static_cast<std::size_t>(heads), half = dim / 2, turned = static_cast<std::size_t>(pairs);

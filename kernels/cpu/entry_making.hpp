@@ -5,6 +5,7 @@
 #include "kernels/compressed_attention.hpp"
 #include "kernels/cpu/target.hpp"
 #include "kernels/cpu/thread_pool.hpp"
+#include "kernels/planned_steps.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -20,6 +21,10 @@ public:
 
   /// See compressed_attention.
   void undo_rotation(const tensor& out, const tensor& x, int heads, int pairs, const float* angles, const batch& step);
+
+  /// See chosen_attention.
+  std::size_t scratch_bytes(const planned_steps& steps) const;
+  std::size_t held_bytes() const;
 
 private:
   struct group {

@@ -34,6 +34,9 @@ public:
     return static_cast<T*>(memory_.get());
   }
 
+  /// Of the memory that it has.
+  std::size_t bytes() const { return capacity_ * sizeof(T); }
+
 private:
   buffer memory_;
   std::size_t capacity_ = 0;

@@ -84,6 +84,15 @@ model_config parse_model_config(const json::document& document) {
   return model;
 }
 
+int indexer_config::top_within(int context) const {
+  const auto whole = [&](int size) { return (std::int64_t{context} + size - 1) / size * size; };
+  if (block > 0)
+    return static_cast<int>(std::min<std::int64_t>(top, whole(block)));
+  // With groups, a row attends to whole ones and to all of the last but one position, at least to a whole one.
+  const auto all = group > 1 ? std::max(whole(group) + group, std::int64_t{2} * group) - 1 : std::int64_t{context};
+  return static_cast<int>(std::min<std::int64_t>(top, all));
+}
+
 checkpoint_config read_config(const std::filesystem::path& folder) {
   auto config = json::document::load(folder / "config.json");
   auto text = find_text(config);

@@ -74,6 +74,8 @@ struct indexer_config {
   /// Heads are RMS-normed, queries are made of what the layer reads, and there are no weights.
   bool plain() const { return group > 1 || block > 0; }
   int choices() const { return block > 0 ? heads : 1; }
+  /// `top`, or as few whole blocks or groups as a row that sees `context` positions need not choose among.
+  int top_within(int context) const;
 };
 
 /// Attention over compressed keys (DeepSeek V4): there is one KV head, whose key is the value, too. A row sees the last

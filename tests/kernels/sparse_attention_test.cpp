@@ -1,6 +1,10 @@
 // Attention over chosen positions: an indexer's choice against its definition, and attention with the bits that it has
 // where the chosen positions are all there is.
 #include "kernels/block_transfer.hpp"
+#include "kernels/cpu/chosen_attention.hpp"
+#include "kernels/cpu/dispatch.hpp"
+#include "kernels/cpu/entry_making.hpp"
+#include "kernels/cpu/kv_memory.hpp"
 #include "kernels/sparse_attention.hpp"
 #include "tests/kernels/sharded/sharded_support.hpp"
 
@@ -511,4 +515,75 @@ TEST_CASE("Heads of K and V attend to positions of their own") {
       CHECK(attend(one).slice(std::size_t(head) * half, half) == both.slice(std::size_t(head) * half, half));
     }
   }
+}
+
+TEST_CASE("Planned scratch of choosing is what choosing takes") {
+  constexpr int rows = 130, context = 20'000, most = 1'024, heads = 2, dim = 16, width = 32, query_heads = 6;
+  struct way {
+    const char* name;
+    int kv_heads, group, block, rate;
+  };
+  for (const auto& [name, kv_heads, group, block, rate] : {way{"positions", 1, 1, 0, 1}, way{"groups", 2, 4, 0, 1},
+                                                           way{"blocks", 2, 1, 32, 1}, way{"entries", 1, 1, 0, 4}})
+    for (const int threads : {1, 3, 300}) { // with 300, partitions of a row are computed at once
+      CAPTURE(name);
+      CAPTURE(threads);
+      thread_pool pool(threads == 300 ? 3 : threads);
+      const int computed = threads == 300 ? 1 : rows; // fewer rows than threads
+      std::vector<std::int32_t> table((context + block_tokens - 1) / block_tokens);
+      std::iota(table.begin(), table.end(), 0);
+      kv_shape shape{3, 2, width, kv_type::f32, table.size()};
+      shape.own = {{kv_heads, width, rate == 1}, {1, dim, false}, {1, width, false}, {2, width}};
+      shape.layers = 4;
+      cpu_kv_cache cache(shape);
+      const sequence_rows who{0, computed, context - computed, 0};
+      const batch step{{&who, 1}, table};
+      std::vector<float> values(std::size_t(rows) * (query_heads + 4) * width), weights(std::size_t(rows) * heads, 1),
+        out(std::size_t(rows) * query_heads * width), ones(width, 1), rope(std::size_t(context) * width);
+      const auto all = [&](std::vector<float>& of, std::size_t columns) {
+        return tensor{of.data(), dtype::f32, std::size_t(computed), columns, columns};
+      };
+      planned_steps steps;
+      steps.rows = std::size_t(computed);
+      steps.context = context;
+      steps.heads = query_heads;
+      steps.cache = shape;
+      steps.choice = {.seen = most,
+                      .sharing = std::size_t(query_heads / kv_heads),
+                      .choosers = std::size_t(block > 0 ? heads : 1),
+                      .dim = dim,
+                      .group = std::size_t(group),
+                      .each = std::size_t(std::max({group, block, rate}))};
+      chosen_attention attention(find_target(tested_isas().back()), pool);
+      entry_maker entries(find_target(tested_isas().back()), pool);
+      position_choice chosen;
+      if (block > 0)
+        chosen.reset(std::size_t(computed), most, {block, 1}, heads);
+      else
+        chosen.reset(std::size_t(computed), group > 1 ? most - 1 : most,
+                     key_groups{group, ones.data(), 1e-6f, {rope.data()}});
+      attention.choose(chosen, all(values, heads * dim), all(weights, heads), heads, cache.layer(1), step, rate);
+      if (rate > 1) {
+        constexpr int window = 100;
+        steps.choice.seen = window + most;
+        steps.choice.entry_tokens = 2 * rate;
+        const std::vector<float> bias(std::size_t(rate) * 2 * width);
+        entries.make({.rate = rate, .overlaps = true, .bias = bias.data(), .norm = ones.data(), .angles = rope.data()},
+                     cache.layer(3), cache.layer(2), step);
+        const auto seen = cache.layer(2);
+        attention.attend_entries(all(out, query_heads * width), all(values, query_heads * width), query_heads, {1},
+                                 {0, window, 2, rate, &chosen}, cache.layer(0), &seen, step);
+      } else {
+        attention.attend(all(out, query_heads * width), all(values, (query_heads + 2 * std::size_t(kv_heads)) * width),
+                         query_heads, {1}, chosen, cache.layer(0), step);
+      }
+      const auto planned = attention.scratch_bytes(steps), held = attention.held_bytes();
+      CHECK(held <= planned);
+      CHECK(planned <= held + held / 2 + (std::size_t(64) << 10));
+      CHECK(held > 2 * context); // scores, and keys of what is scored
+      CHECK(entries.held_bytes() <= entries.scratch_bytes(steps));
+      CHECK(entries.scratch_bytes(steps) <= 2 * entries.held_bytes());
+      CHECK((entries.held_bytes() > 0) == (rate > 1));
+    }
+  CHECK(make_backend(tested_isas().back(), 1)->scratch_bytes({}) == 0);
 }

@@ -5,6 +5,7 @@
 #include "runtime/checkpoint/quantised/bitsandbytes_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/compressed_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/fp8_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/hqq_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/made_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/modelopt_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/mxfp4_checkpoint.hpp"
@@ -36,7 +37,7 @@ public:
     : stored_(stored), stem_(stem), how_(how) {
     const auto& codes = find("qweight", tensor_type::i32, 2);
     const bool gptq = how.method == quantised_storage::method_name::gptq;
-    if (how.by_module)
+    if (how.by_module && gptq)
       read_rule(codes);
     const std::size_t packed = codes.shape[gptq ? 0 : 1];
     if (packed > (std::size_t(1) << 40))
@@ -113,20 +114,38 @@ private:
   /// The bits of this module.
   void read_rule(const tensor_info& codes) {
     const auto& zeros = find("qzeros", tensor_type::i32, 2);
-    for (const int bits : gptq_bits)
+    auto choices = how_.code_bits;
+    std::ranges::sort(choices);
+    std::string said;
+    for (const int bits : choices) {
       if (codes.shape[1] * static_cast<std::size_t>(bits) == zeros.shape[1] * word_bits) {
         how_.bits = bits;
         return;
       }
+      said += (said.empty() ? "" : bits == choices.back() ? " or " : ", ") + std::to_string(bits);
+    }
     fail("qzeros",
          "has the shape " + to_string(zeros.shape) + ", expected " + std::to_string(codes.shape[1]) +
-           " zero points of 2, 3, 4 or 8 bits in a row");
+           " zero points of " + said + " bits in a row");
   }
 
-  /// Inputs per scale in this module: what the configuration says if there are as many scales, else equal groups.
+  /// Inputs per scale in this module: what the configuration says of any module if there are as many scales, else equal
+  /// groups.
   std::size_t group_by_shape() const {
     const auto stored = find("qzeros", tensor_type::i32, 2).shape[0];
-    return stored == groups() || stored == 0 || inputs_ % stored != 0 ? group_ : inputs_ / stored;
+    std::size_t found = 0;
+    for (const auto named : how_.groups) {
+      const auto group = named == 0 ? inputs_ : std::min(named, inputs_);
+      if ((inputs_ + group - 1) / group != stored || group == found)
+        continue;
+      if (found != 0)
+        fail("qzeros",
+             "has the shape " + to_string(find("qzeros", tensor_type::i32, 2).shape) + ", which groups of " +
+               std::to_string(found) + " and of " + std::to_string(group) + " inputs both have",
+             errc::unsupported);
+      found = group;
+    }
+    return found != 0 ? found : stored == 0 || inputs_ % stored != 0 ? group_ : inputs_ / stored;
   }
 
   /// The group of each input; empty if groups are consecutive.
@@ -152,7 +171,7 @@ private:
       return tensor_type::f16;
     const auto zeros = read_zeros();
     const bool symmetric = std::ranges::all_of(zeros, [&](int zero) { return zero == middle(); });
-    if (how_.bits == 8)
+    if (how_.bits > 4)
       return symmetric ? tensor_type::q8_0 : tensor_type::f16;
     return symmetric ? tensor_type::q4_0 : tensor_type::q4_1;
   }
@@ -321,6 +340,7 @@ std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoin
     case compressed: return open_fp8(open_compressed(std::move(stored), how.code_bits), how.scale_block);
     case modelopt: return open_fp8(open_modelopt(std::move(stored)), how.scale_block);
     case torchao: return open_torchao(std::move(stored));
+    case hqq: return open_hqq(std::move(stored));
     case gptq:
     case awq: break;
   }

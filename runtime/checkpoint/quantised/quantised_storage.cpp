@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <charconv>
 #include <string>
+#include <utility>
 
 namespace troupe {
 
 namespace {
 
 constexpr int most_size = 1 << 20;
+constexpr std::size_t default_group = 128;
 
 [[noreturn]] void refuse_value(const json::reader& config, const char* key, const std::string& value,
                                const char* supported) {
@@ -81,15 +83,51 @@ void check_gptq_bits(const json::reader& config, int bits) {
     refuse_value(config, "bits", std::to_string(bits), "2, 3, 4 or 8");
 }
 
-/// Whether modules have rules of their own. Which of them is a matrix's, the shapes of its tensors tell.
-bool has_rules(const json::reader& config) {
+/// Inputs per scale; 0 for all of them.
+std::size_t read_group(const json::reader& config, std::size_t fallback) {
+  const auto group = config.integer("group_size", -1, most_size);
+  if (group && *group == 0)
+    refuse_value(config, "group_size", "0", "a positive number or -1");
+  return !group ? fallback : *group < 0 ? 0 : static_cast<std::size_t>(*group);
+}
+
+/// The members of an object that are not null, each with its name; there may be as many as modules.
+std::vector<std::pair<std::string_view, json::reader>> rules_of_modules(const json::reader& rules) {
+  std::vector<std::pair<std::string_view, json::reader>> result;
+  for (const auto [name, rule] : rules.object())
+    if (!json::value(rule).is_null())
+      result.emplace_back(name, json::reader(rule, rules.source(), rules.path(name), json::config_wording));
+  return result;
+}
+
+/// A rule of some modules. Bounds what every matrix is compared with.
+void add_rule(const json::reader& rule, int bits, quantised_storage& to) {
+  constexpr std::size_t most_groups = 64;
+  const auto group = read_group(rule, to.group);
+  if (std::ranges::find(to.code_bits, bits) == to.code_bits.end())
+    to.code_bits.push_back(bits);
+  if (std::ranges::find(to.groups, group) != to.groups.end())
+    return;
+  if (to.groups.size() == most_groups)
+    refuse_value(rule, "group_size", "another than 64 that other modules have", "at most 64 of them");
+  to.groups.push_back(group);
+}
+
+/// The rules of modules. Which of them is a matrix's, the shapes of its tensors tell.
+void read_rules(const json::reader& config, quantised_storage& to) {
   const auto rules = config.object("dynamic");
   if (!rules)
-    return false;
-  for (const auto [pattern, _] : rules->object()) // those of `-:` are not quantised
-    if (const auto rule = pattern.starts_with("-:") ? std::nullopt : rules->object(pattern))
-      check_gptq_bits(*rule, rule->integer("bits", 1, 64, gptq_bits.back()));
-  return true;
+    return;
+  to.by_module = true;
+  to.groups = {to.group};
+  to.code_bits.assign(gptq_bits.begin(), gptq_bits.end());
+  for (const auto& [pattern, rule] : rules_of_modules(*rules)) {
+    if (pattern.starts_with("-:")) // not quantised
+      continue;
+    const int bits = rule.integer("bits", 1, 64, to.bits);
+    check_gptq_bits(rule, bits);
+    add_rule(rule, bits, to);
+  }
 }
 
 void read_gptq_or_awq(const json::reader& config, bool awq, quantised_storage& to) {
@@ -97,10 +135,7 @@ void read_gptq_or_awq(const json::reader& config, bool awq, quantised_storage& t
   if (awq && to.bits != 4)
     refuse_value(config, "bits", std::to_string(to.bits), "4");
   check_gptq_bits(config, to.bits);
-  if (const int group = config.integer("group_size", -1, most_size, 128); group == 0)
-    refuse_value(config, "group_size", "0", "a positive number or -1");
-  else
-    to.group = group < 0 ? 0 : static_cast<std::size_t>(group);
+  to.group = read_group(config, default_group);
   if (awq) {
     to.method = quantised_storage::method_name::awq;
     if (const auto version = config.string("version").value_or("gemm"); version != "gemm" && version != "GEMM")
@@ -114,7 +149,95 @@ void read_gptq_or_awq(const json::reader& config, bool awq, quantised_storage& t
     refuse_value(config, "checkpoint_format", "`" + format + "`", "gptq or gptq_v2");
   to.symmetric = config.boolean("sym", true);
   to.zeros_less_one = format == "gptq";
-  to.by_module = has_rules(config);
+  read_rules(config, to);
+}
+
+/// How AutoRound laid codes out: as GPTQ does, with zero points less one or as they are, as AWQ does, or in fp8.
+void read_packing(const json::reader& config, quantised_storage& to) {
+  // Versions before 0.5 have it in `backend`, which later says what shall multiply.
+  auto packing = config.string("packing_format");
+  if (const auto backend = packing ? std::nullopt : config.string("backend");
+      backend && (backend->starts_with("auto_round") || backend->starts_with("autoround")))
+    packing = backend;
+  const auto format = packing.value_or("auto_round:auto_gptq");
+  constexpr std::array<std::string_view, 6> less_one{"auto",
+                                                     "auto_round:auto_gptq",
+                                                     "auto_round:gptq",
+                                                     "auto_round:gptq:exllamav2",
+                                                     "auto_round:auto_gptq:exllamav2",
+                                                     "autoround:gptq:exllamav2"};
+  constexpr std::array<std::string_view, 6> as_they_are{"auto_round",           "auto_round:gptqmodel",
+                                                        "auto_round:exllamav2", "auto_round:tritonv2",
+                                                        "autoround:exllamav2",  "autoround:tritonv2"};
+  constexpr std::array<std::string_view, 3> like_awq{"auto_round:auto_awq", "auto_round:awq", "auto_round:awq:gemm"};
+  constexpr std::array<std::string_view, 2> in_fp8{"auto_round:fp8", "auto_round:fp8_static"};
+  const auto among = [&](const auto& names) { return std::ranges::find(names, format) != names.end(); };
+  if (among(in_fp8))
+    to.method = quantised_storage::method_name::fp8;
+  else if (among(like_awq))
+    to.method = quantised_storage::method_name::awq;
+  else if (!among(less_one) && !among(as_they_are))
+    refuse_value(config, packing && !config.has("packing_format") ? "backend" : "packing_format", "`" + format + "`",
+                 "auto_round, auto_round:auto_gptq, auto_round:gptqmodel, auto_round:auto_awq, auto_round:fp8 or "
+                 "auto_round:fp8_static");
+  to.zeros_less_one = among(less_one);
+}
+
+/// Rotated weights are to be multiplied with rotated activations.
+void refuse_rotation(const json::reader& config) {
+  for (const char* key : {"rotation_config", "spinquant_config"})
+    if (const auto found = config.child(key); found && !(found->is_object() && found->object().size() == 0))
+      throw failure(errc::unsupported, config.label(key) + ": weights that AutoRound rotated are not supported");
+}
+
+/// Refuses codes that are no plain integers, and activations that are to be rounded.
+void check_auto_round_scheme(const json::reader& config) {
+  constexpr std::array<std::string_view, 3> integers{"int", "int_sym", "int_asym"};
+  if (const auto type = config.string("data_type").value_or("int"); std::ranges::find(integers, type) == integers.end())
+    refuse_value(config, "data_type", "`" + type + "`", "int");
+  if (const auto bits = config.integer("act_bits", 1, 64, 16); bits < 16)
+    refuse_value(config, "act_bits", std::to_string(bits), "16");
+  refuse_rotation(config);
+}
+
+constexpr int least_float_bits = 9; // modules of so many are not quantised
+
+int read_auto_round_bits(const json::reader& config, bool awq, int fallback) {
+  const int bits = config.integer("bits", 1, 64, fallback);
+  if (bits >= least_float_bits)
+    return bits;
+  if (awq && bits != 4)
+    refuse_value(config, "bits", std::to_string(bits), "4 in AWQ's layout");
+  if (std::ranges::find(auto_round_bits, bits) == auto_round_bits.end())
+    refuse_value(config, "bits", std::to_string(bits), "2 to 8");
+  return bits;
+}
+
+void read_auto_round(const json::reader& config, quantised_storage& to) {
+  refuse_rotation(config);
+  read_packing(config, to);
+  if (to.method == quantised_storage::method_name::fp8) {
+    to.scale_block = read_block(config, "weight_block_size").value_or(to.scale_block);
+    return;
+  }
+  check_auto_round_scheme(config);
+  const bool awq = to.method == quantised_storage::method_name::awq;
+  to.bits = read_auto_round_bits(config, awq, 4);
+  if (to.bits >= least_float_bits)
+    refuse_value(config, "bits", std::to_string(to.bits), "2 to 8");
+  to.group = read_group(config, default_group);
+  to.by_module = true;
+  to.groups = {to.group};
+  to.code_bits = {to.bits};
+  // Names are those of modules, or regular expressions; shapes tell which rule is a matrix's.
+  if (const auto rules = config.object("extra_config"))
+    for (const auto& [_, rule] : rules_of_modules(*rules)) {
+      const int bits = read_auto_round_bits(rule, awq, to.bits);
+      if (bits >= least_float_bits)
+        continue;
+      check_auto_round_scheme(rule);
+      add_rule(rule, bits, to);
+    }
 }
 
 /// Which of these formats a matrix has, its tensors tell.
@@ -160,6 +283,10 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
     result.method = bitsandbytes;
   } else if (method == "torchao") {
     result.method = torchao;
+  } else if (method == "hqq") {
+    result.method = hqq;
+  } else if (method == "auto-round" || method == "intel/auto-round") {
+    read_auto_round(*config, result);
   } else if (method == "mxfp4") {
     result.method = mxfp4;
   } else if (method == "gptq" || method == "awq") {
@@ -167,9 +294,8 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
   } else {
     throw failure(errc::unsupported,
                   outer.label("quantization_config") + ": weights quantised by `" + method +
-                    "` are not supported, only by gptq, awq, bitsandbytes, compressed-tensors, torchao, modelopt, "
-                    "fbgemm_fp8, fp8 and "
-                    "mxfp4");
+                    "` are not supported, only by gptq, awq, auto-round, hqq, bitsandbytes, compressed-tensors, "
+                    "torchao, modelopt, fbgemm_fp8, fp8 and mxfp4");
   }
   return result;
 }

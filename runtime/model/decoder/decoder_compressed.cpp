@@ -33,7 +33,7 @@ decoder_compressed::decoder_compressed(decoder_step& step, decoder_positions& po
     return;
   index_rope_ = upload_rotation(config.rope, config.indexer.dim, step.max_context(), backend_);
   index_still_.rows = backend_.upload(unrotated_table(config.indexer.dim, step.max_context()));
-  chosen_.reset(as_size(step.max_rows()), config.indexer.top);
+  chosen_.reset(as_size(step.max_rows()), config.indexer.top_within(step.max_context()));
 }
 
 void decoder_compressed::attend(int i, const tensor& normed, const tensor& attended, kernels::kv_cache& cache,
@@ -112,7 +112,7 @@ void decoder_compressed::choose(int i, const tensor& latents, const tensor& norm
   backend_.linear(queries, latents, *w.q);
   backend_.linear(weights, normed, *w.head);
   backend_.rope_write_kv(queries, config.indexer.heads, {}, index_rope_.get(), cache, keys, who);
-  chosen_.reset(rows, config.indexer.top);
+  chosen_.reset(rows, config.indexer.top_within(step_.max_context()));
   compressed_.choose_entries(chosen_, queries, weights, config.indexer.heads, rate, cache, keys, who);
 }
 

@@ -19,6 +19,7 @@ decoder_indexer::decoder_indexer(decoder_step& step, decoder_positions& position
     backend_(step.backend),
     sparse_(dynamic_cast<kernels::sparse_attention&>(step.backend)),
     positions_(positions),
+    top_(step.config().indexer.top_within(step.max_context())),
     rope_(upload_rotation(step.config().rope, step.config().indexer.dim, step.max_context(), step.backend)),
     rows_(step.allocate(step.bytes.index)),
     weights_(step.config().indexer.group > 1 ? nullptr : step.allocate(step.bytes.index_weights)),
@@ -28,7 +29,7 @@ decoder_indexer::decoder_indexer(decoder_step& step, decoder_positions& position
     unrotated_.rows = backend_.upload(unrotated_table(config.indexer.dim, step.max_context()));
   if (config.indexer.group > 1)
     weights_ = backend_.upload(std::vector<float>(as_size(step.max_rows()) * as_size(config.indexer.heads), 1.0f));
-  chosen_.reset(as_size(step.max_rows()) * as_size(config.indexer.choices()), step.config().indexer.top);
+  chosen_.reset(as_size(step.max_rows()) * as_size(config.indexer.choices()), top_);
 }
 
 void decoder_indexer::read_queries(const tensor& in, const layer_weights& layer) {
@@ -80,7 +81,7 @@ void decoder_indexer::choose(int i, const tensor& normed, kernels::kv_cache& cac
   backend_.rope_write_kv(both, config.indexer.heads, {}, (config.is_unrotated(i) ? unrotated_ : rope_).get(), cache,
                          layer, who);
   backend_.copy_tokens(cache, layer, who.common);
-  chosen_.reset(rows, config.indexer.top);
+  chosen_.reset(rows, top_);
   sparse_.choose_positions(chosen_, column_part(both, 0, heads * dim), weights, config.indexer.heads, cache, layer,
                            who);
 }
@@ -97,7 +98,7 @@ void decoder_indexer::choose_blocks(int i, const tensor& normed, kernels::kv_cac
                          {float_data(w.head_norm), float_data(w.key_norm.weight), config.norm_eps},
                          (config.is_unrotated(i) ? unrotated_ : rope_).get(), cache, layer, who);
   backend_.copy_tokens(cache, layer, who.common);
-  chosen_.reset(normed.rows, config.indexer.top, {config.indexer.block, config.indexer.newest}, config.indexer.heads);
+  chosen_.reset(normed.rows, top_, {config.indexer.block, config.indexer.newest}, config.indexer.heads);
   sparse_.choose_positions(chosen_, queries, {}, config.indexer.heads, cache, layer, who);
 }
 
@@ -115,7 +116,7 @@ void decoder_indexer::choose_groups(int i, const tensor& normed, kernels::kv_cac
   const auto rope = (config.is_unrotated(i) ? unrotated_ : rope_).get();
   backend_.rope_write_kv(queries, config.indexer.heads,
                          {float_data(w.head_norm), float_data(w.head_norm), config.norm_eps}, rope, cache, layer, who);
-  chosen_.reset(rows, config.indexer.top, {config.indexer.group, float_data(w.key_norm.weight), config.norm_eps, rope});
+  chosen_.reset(rows, top_, {config.indexer.group, float_data(w.key_norm.weight), config.norm_eps, rope});
   sparse_.choose_positions(chosen_, queries, weights, config.indexer.heads, cache, layer, who);
 }
 

@@ -43,6 +43,7 @@ private:
   kernels::backend& backend_;
   kernels::sparse_attention& sparse_;
   decoder_positions& positions_;
+  int top_; // positions that a row attends to, of those there can be
   rotation rope_, unrotated_;
   kernels::buffer rows_, weights_, input_; // see activation_sizes; weights are ones with groups
   kernels::position_choice chosen_;        // of the last layer with an indexer

@@ -15,6 +15,40 @@ namespace troupe {
 
 namespace {
 
+/// Of the layers that attend to what an indexer chooses, or to entries.
+kernels::planned_choice plan_choice(const model_config& config, int context) {
+  kernels::planned_choice choice;
+  const auto& indexer = config.indexer;
+  for (int i = config.part().first; i < config.part().end; ++i)
+    choice.sharing = std::max(
+      choice.sharing,
+      as_size(config.latent || config.compressed ? config.heads_of(i) : config.heads_of(i) / config.kv_heads_of(i)));
+  if (indexer) {
+    choice.seen = as_size(indexer.top_within(context));
+    choice.dim = as_size(indexer.dim);
+    choice.choosers = as_size(indexer.choices());
+    choice.group = as_size(indexer.group);
+    choice.each = as_size(std::max(indexer.group, indexer.block));
+  }
+  if (const auto& of = config.compressed) {
+    std::size_t most = 0;
+    int least_rate = context;
+    for (int i = config.part().first; i < config.part().end; ++i) {
+      const int rate = of.rates[as_size(i)];
+      if (rate == 0)
+        continue;
+      const bool indexed = config.indexes(i);
+      most = std::max(most, as_size(indexed ? std::min(context / rate, indexer.top_within(context)) : context / rate));
+      choice.entry_tokens = std::max(choice.entry_tokens, as_size(indexed ? 2 * rate : rate));
+      if (indexed)
+        least_rate = std::min(least_rate, rate);
+    }
+    choice.seen = as_size(std::min(of.window, context)) + most;
+    choice.each = as_size(std::max(1, least_rate));
+  }
+  return choice;
+}
+
 kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config& config, precision precision,
                                   const decoder_steps& largest) {
   kernels::planned_steps steps;
@@ -31,6 +65,7 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
         ways.insert({window, config.chunk_of(i), config.kv_heads_of(i), config.head_dim_of(i), config.heads_of(i)})
           .second)
       steps.windows.push_back(window);
+  steps.choice = plan_choice(config, largest.context);
   for (const auto& group : packed_groups(config, precision))
     steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows,
                               group.expert ? as_size(config.experts.chosen) : 0, !config.gated});

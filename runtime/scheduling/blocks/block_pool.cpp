@@ -101,7 +101,8 @@ void block_pool::evict(block_id b, swap_decision swap, block_grant* grant) {
       swapped = true;
     }
   }
-  if (snapshots && !swapped)
+  // It may be in host memory from before, also if it is not worth swapping out now.
+  if (snapshots && !swapped && !host_.find(content.parent, content.hash, content.tokens))
     snapshots->forget(content.id);
   content = {};
   ++counters.evicted;

@@ -1,4 +1,5 @@
 #include "tests/runtime/checkpoint/memory_checkpoint.hpp"
+#include "tests/runtime/checkpoint/quantised_test_data.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
@@ -32,25 +33,6 @@ float value(const checkpoint& tensors, std::string_view name, std::size_t row, s
   to_floats(format, static_cast<const char*>(read.get()) + row * row_bytes(format, values.size()), values.size(),
             values.data());
   return values[col];
-}
-
-std::vector<float> last_logits(const model_source& source, const std::vector<token_id>& ids) {
-  const auto backend = kernels::make_cpu_backend({.threads = 1});
-  const auto weights = load_weights(*source.tensors, source.config, *backend, dtype::f32);
-  CHECK(weights->bytes == estimate_memory(*source.tensors, source.config, dtype::f32, *backend, {}).weights);
-  const auto rows = static_cast<std::int32_t>(ids.size());
-  decoder graph(weights, *backend, rows, 64);
-  const auto cache = backend->make_kv_cache(kv_shape_of(source.config, dtype::f32, 4));
-  const std::vector<std::int32_t> blocks{0, 1, 2, 3};
-  const auto vocab = static_cast<std::size_t>(source.config.vocab);
-  std::vector<float> logits(vocab);
-  const auto memory = backend->allocate(vocab * sizeof(float));
-  const kernels::tensor out{memory.get(), dtype::f32, 1, vocab, vocab};
-  const kernels::sequence_rows all{0, rows, 0, 0};
-  const std::int32_t last = rows - 1;
-  graph.forward(ids, {{&all, 1}, blocks}, {&last, 1}, *cache, out);
-  backend->download(logits.data(), out);
-  return logits;
 }
 
 /// A copy of a checkpoint's folder with `from` in its file replaced by `to`, of the same length.
@@ -116,7 +98,7 @@ TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and 
     std::vector<token_id> ids;
     for (json::value id : about["ids"].get_array())
       ids.push_back(static_cast<token_id>(id.get_int64().value()));
-    const auto logits = last_logits(source, ids);
+    const auto logits = logits_of_source(source, ids);
     std::size_t i = 0;
     double worst = 0;
     for (json::value l : about["logits"].get_array())

@@ -259,6 +259,38 @@ TEST_CASE("MiniMax M3: the blocks that heads choose are part of the result") {
   CHECK(largest_difference(with([](model_config& c) { c.indexer.at[1] = false; }), expected) > 1e-2);
 }
 
+TEST_CASE("More positions than the context has are neither chosen nor planned for") {
+  std::mt19937 random(14);
+  for (const std::string model : {"families/deepseek-v32", "families/deepseek-v4", "families/qwen4-exp",
+                                  "families/mistral-large4", "tiny_families/minimax-m3"}) {
+    CAPTURE(model);
+    const auto ids = random_tokens(random, 70, open(model).config.vocab);
+    const auto with = [&](int positions) {
+      auto other = open(model);
+      auto& indexer = other.config.indexer;
+      REQUIRE(indexer);
+      const int unit = std::max(indexer.group, indexer.block);
+      indexer.top = unit > 1 ? positions / unit * unit + indexer.group - 1 : positions;
+      return other;
+    };
+    const auto logits_of = [&](const model_source& of) {
+      engine e(of, targets().back(), 1, dtype::f32);
+      return e.step({{ids, 0, first_blocks(ids.size())}}, true).back();
+    };
+    const auto planned = [&](const model_source& of, int context) {
+      const auto backend = kernels::make_cpu_backend({1, targets().back()});
+      return estimate_memory(*of.tensors, of.config, dtype::f32, *backend, {.rows = 64, .context = context});
+    };
+    const auto all = with(200), more = with(1 << 15);
+    CHECK(logits_of(more) == logits_of(all));
+    CHECK(planned(more, 100).activations == planned(all, 100).activations);
+    const auto few = with(64);
+    CHECK(planned(more, 10'000).activations > planned(few, 10'000).activations);
+    // Scores of the positions that rows choose among are there at once, up to 8 MiB of them.
+    CHECK(planned(few, 100'000).scratch > planned(few, 100).scratch + (std::size_t(5) << 20));
+  }
+}
+
 TEST_CASE("SmallThinker: what the router reads, and which layers rotate, are parts of the result") {
   std::mt19937 random(12);
   const auto source = open("tiny_families/smallthinker");

@@ -156,9 +156,9 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
     {with(R"("rms_norm_eps": "x")"), "`rms_norm_eps` must be a number, found a string"},
     {with(R"("tie_word_embeddings": 1)"), "`tie_word_embeddings` must be a boolean, found an integer"},
     {with(R"("max_position_embeddings": 0)"), "`max_position_embeddings` must be from 1"},
-    {with(R"("quantization_config": {"quant_method": "hqq"})"),
-     "weights quantised by `hqq` are not supported, only by gptq, awq, bitsandbytes, compressed-tensors, torchao, "
-     "modelopt, fbgemm_fp8, fp8 and mxfp4"},
+    {with(R"("quantization_config": {"quant_method": "aqlm"})"),
+     "weights quantised by `aqlm` are not supported, only by gptq, awq, auto-round, hqq, bitsandbytes, "
+     "compressed-tensors, torchao, modelopt, fbgemm_fp8, fp8 and mxfp4"},
     {with(R"("quantization_config": {"quant_method": "compressed-tensors", "format": "marlin-24"})"),
      "`format` is `marlin-24`, supported is float-quantized"},
     {with(

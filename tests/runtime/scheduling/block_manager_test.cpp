@@ -473,3 +473,44 @@ TEST_CASE("many sequences share a block, and of a large pool a character is the 
   CHECK(map.size() == 13'334);         // three blocks each
   CHECK(map.substr(0, 6) == "91111f"); // 12 sequences, 13 blocks
 }
+
+TEST_CASE("a snapshot stays as long as its block is in host memory, and no longer") {
+  block_pool pool(1, 1, block_pool::content_hash);
+  pool.snapshots.emplace(0, 4);
+  constexpr swap_decision worth{.swap_out = true, .swap_in = true}, not_worth{};
+  block_grant grant;
+  const auto block_of = [&](const token_list& its) { // commits it with a snapshot, and lets go
+    const auto block = pool.acquire(worth, &grant);
+    block_content content;
+    content.hash = pool.hash(0, *its);
+    std::ranges::copy(*its, content.tokens.begin());
+    const auto id = pool.put(block, content);
+    pool.snapshots->attach(id, pool.snapshots->take().value());
+    pool.unreference(block);
+    return id;
+  };
+  const auto in_host = [&](const token_list& its) {
+    block_pool::chain at;
+    return pool.follow(at, *its).slot;
+  };
+  const auto first = tokens(16), second = tokens(16, 100);
+  const auto content = block_of(first);
+  pool.unreference(pool.acquire(worth, &grant)); // evicted, and swapped out
+  REQUIRE(in_host(first));
+  CHECK(pool.snapshots->find(content));
+  pool.unreference(pool.restore(*in_host(first), worth, grant));
+  pool.unreference(pool.acquire(not_worth, &grant)); // evicted: host memory still has it
+  REQUIRE(in_host(first));
+  CHECK(pool.snapshots->find(content));
+  pool.unreference(pool.restore(*in_host(first), worth, grant));
+  pool.unreference(pool.acquire(not_worth, nullptr)); // likewise, for whoever wants no moves
+  CHECK(pool.snapshots->find(content));
+  const auto other = block_of(second);
+  pool.unreference(pool.acquire(worth, &grant)); // takes its place
+  CHECK_FALSE(in_host(first));
+  CHECK_FALSE(pool.snapshots->find(content));
+  CHECK(pool.snapshots->find(other));
+  const auto last = block_of(first);
+  pool.unreference(pool.acquire(not_worth, &grant)); // nowhere
+  CHECK_FALSE(pool.snapshots->find(last));
+}
