@@ -24,7 +24,10 @@ namespace {
 
 constexpr int most_states_of_a_decoder = 4;
 
-class backend_on_device final : public cuda_backend, public recurrent_ops, public gaussian_gates, public sparse_attention {
+class backend_on_device final : public cuda_backend,
+                                public recurrent_ops,
+                                public gaussian_gates,
+                                public sparse_attention {
 public:
   explicit backend_on_device(const cuda_options& options)
     : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {}

@@ -515,7 +515,8 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     refuse("gates that few inputs pass");
   if (config.compressed && dynamic_cast<const kernels::compressed_attention*>(&backend) == nullptr)
     refuse("attention over compressed keys, which only a CPU without ranks computes so far");
-  if (const auto* sparse = dynamic_cast<const kernels::sparse_attention*>(&backend); config.indexer && sparse == nullptr)
+  if (const auto* sparse = dynamic_cast<const kernels::sparse_attention*>(&backend);
+      config.indexer && sparse == nullptr)
     refuse("attention over positions that an indexer chooses, which CPUs and single NVIDIA GPUs compute");
   else if (config.indexer.group > 1 && !sparse->has_groups())
     refuse("attention over groups of positions that an indexer chooses, which only CPUs compute so far");

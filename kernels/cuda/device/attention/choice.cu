@@ -23,7 +23,8 @@ struct score_kernel {
     if (place.position < p.most || start > place.position)
       return;
     const int dim = p.keys.head_dim, thread = static_cast<int>(simt::thread());
-    const int position = at_most(start + thread, place.position), token = position % block_tokens; // some repeat the last
+    const int position = at_most(start + thread, place.position),
+              token = position % block_tokens; // some repeat the last
     const auto block = p.keys.head(p.tables[place.first_block + position / block_tokens], 0);
     const float scale = is_scaled(Type) ? p.keys.scales(block)[token] : 1;
     auto* queries = reinterpret_cast<float*>(simt::shared()); // [dim][heads_at_once]
@@ -89,14 +90,14 @@ struct choose_kernel {
     auto left = static_cast<std::uint32_t>(p.most / p.block);
     std::uint32_t prefix = 0, known = 0;
     for (int shift = 32 - digit_bits; known != ~0u; shift = shift < digit_bits ? 0 : shift - digit_bits) {
-      prefix |= find_digit(scores, seen, count, prefix, known, shift, left) << shift;
+      prefix |= find_digit(scores, count, prefix, known, shift, left) << shift;
       known |= std::uint32_t(bin_count - 1) << shift;
     }
     std::int32_t* to = p.chosen + (row * choices + choice) * p.most;
     std::uint32_t above = 0, equal = 0; // in what has been passed
     for (int start = 0; start < count; start += static_cast<int>(threads)) {
       const int i = start + static_cast<int>(simt::thread());
-      const std::uint32_t key = i < count ? key_of(scores, seen, count, i) : 0;
+      const std::uint32_t key = i < count ? key_of(scores, count, i) : 0;
       const bool is_above = i < count && key > prefix, is_equal = i < count && key == prefix;
       std::uint32_t all = 0;
       const std::uint32_t before = sum_before(is_above | std::uint32_t(is_equal) << 16, all);
@@ -109,14 +110,14 @@ struct choose_kernel {
   }
 
   /// The digit of the one at rank `left` among those that begin with `prefix`; its rank among those of its digit, too.
-  TROUPE_DEVICE std::uint32_t find_digit(const float* scores, int seen, int count, std::uint32_t prefix,
-                                         std::uint32_t known, int shift, std::uint32_t& left) const {
+  TROUPE_DEVICE std::uint32_t find_digit(const float* scores, int count, std::uint32_t prefix, std::uint32_t known,
+                                         int shift, std::uint32_t& left) const {
     const int thread = static_cast<int>(simt::thread());
     for (int i = thread; i < bin_count; i += static_cast<int>(threads))
       shared().bins[i] = 0;
     simt::sync_block();
     for (int i = thread; i < count; i += static_cast<int>(threads))
-      if (const std::uint32_t key = key_of(scores, seen, count, i); (key & known) == prefix)
+      if (const std::uint32_t key = key_of(scores, count, i); (key & known) == prefix)
         simt::atomic_add(&shared().bins[key >> shift & (bin_count - 1)], 1u);
     simt::sync_block();
     const int highest = bin_count - 1 - thread * bins_of_thread;
@@ -137,7 +138,7 @@ struct choose_kernel {
   }
 
   /// In the order of scores. NaN is lowest.
-  TROUPE_DEVICE std::uint32_t key_of(const float* scores, int seen, int count, int i) const {
+  TROUPE_DEVICE std::uint32_t key_of(const float* scores, int count, int i) const {
     if (i >= count - p.last)
       return order_of(simt::infinity());
     float score = scores[std::size_t(i) * p.block];
