@@ -27,7 +27,7 @@ struct key_blocks {
   int last = 1; // at least 1
 };
 
-/// What the rows of a step attend to, in host memory. A row that sees at most `most` positions attends to all of them.
+/// What the rows of a step attend to, in host memory, or in a GPU's. A row that sees at most `most` positions attends to all of them.
 /// With groups, others attend to whole ones, and to all positions behind the last whole one. With blocks, `most` is a
 /// multiple of their size.
 struct position_choice {
@@ -36,6 +36,8 @@ struct position_choice {
   key_blocks blocks;
   int heads = 1;                       // of K and V, which choose for themselves; 1: all have one choice
   std::vector<std::int32_t> positions; // [rows, heads, most], ascending; of rows that choose
+  buffer on_device;                    // the same, of a backend that keeps it there, and leaves `positions` as they are
+  std::size_t device_bytes = 0;        // of it
 
   /// Room for the choices of `rows` rows.
   void reset(std::size_t rows, int top, const key_groups& by = {}) {
@@ -70,6 +72,9 @@ private:
 class sparse_attention {
 public:
   virtual ~sparse_attention() = default;
+
+  /// Whether it chooses groups (key_groups).
+  virtual bool has_groups() const { return true; }
 
   /// Chooses for each row of the step that sees more than `to.most` positions those of the highest scores, ties by the
   /// earlier position. A score is the sum over `heads` heads, in order, of weight * max(query · key, 0). `queries` f32

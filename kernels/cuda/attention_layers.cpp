@@ -16,7 +16,8 @@ attention_layers::attention_layers(const stream& on, step_memory& step, const cu
 }
 
 void attention_layers::attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
-                              const device_kv_cache& cache, int layer, const batch& rows) {
+                              const device_kv_cache& cache, int layer, const batch& rows,
+                              const position_choice* chosen) {
   const auto shape = cache.shape.layer(layer);
   expect(heads % shape.heads == 0, "attention: heads must be a multiple of the KV heads");
   expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
@@ -32,9 +33,7 @@ void attention_layers::attend(const tensor& out, const tensor& qkv, int heads, c
   options.kv_heads = shape.heads;
   options.multiprocessors = device_.multiprocessors;
   options.least_common = tensor_cores ? least_common_quarters : 0;
-  const std::size_t state_bytes = static_cast<std::size_t>(heads * state_floats(shape.dim)) * sizeof(float);
-  options.most_slots = std::max<std::size_t>(1, state_memory / state_bytes);
-  const auto& planned = step_.attention(on_, options);
+  options.most = chosen != nullptr ? chosen->most : 0;
 
   attention_params p;
   p.q = static_cast<const float*>(qkv.data);
@@ -48,8 +47,6 @@ void attention_layers::attend(const tensor& out, const tensor& qkv, int heads, c
   p.slopes = scores.slopes;
   p.sinks = scores.sinks;
   p.cache = cache.layer(layer);
-  p.rows = planned.rows;
-  p.list = planned.list;
   p.tables = step_.tables();
   p.places = step_.places();
   p.unified = tensor_cores && options_.unified_maximum.has_value();
@@ -57,6 +54,30 @@ void attention_layers::attend(const tensor& out, const tensor& qkv, int heads, c
   p.counts = static_cast<softmax_counts*>(counts_.get());
   p.aligned = reinterpret_cast<std::uintptr_t>(p.q) % 16 == 0 && p.q_stride % 4 == 0 &&
     reinterpret_cast<std::uintptr_t>(p.out) % (2 * size_of(p.out_type)) == 0 && p.out_stride % 2 == 0;
+  run(p, options, tensor_cores);
+  if (chosen == nullptr)
+    return;
+  expect(options.window == 0 && options.chunk == 0 && options.ahead == 0 && p.slopes == nullptr &&
+           chosen->groups.size == 1 && chosen->on_device,
+         "attention over chosen positions: those that this backend chose, without windows, chunks and slopes");
+  options.choosing = true;
+  options.unit = std::max(1, chosen->blocks.size);
+  options.flash = options.share = false; // each row has its own positions
+  options.least_common = 0;
+  p.unified = false;
+  p.chosen = static_cast<const std::int32_t*>(chosen->on_device.get());
+  p.most = chosen->most;
+  p.choices = chosen->heads;
+  run(p, options, false);
+}
+
+void attention_layers::run(attention_params& p, const attention_options& wanted, bool tensor_cores) {
+  const std::size_t state_bytes = static_cast<std::size_t>(p.heads * state_floats(p.cache.head_dim)) * sizeof(float);
+  auto options = wanted;
+  options.most_slots = std::max<std::size_t>(1, state_memory / state_bytes);
+  const auto& planned = step_.attention(on_, options);
+  p.rows = planned.rows;
+  p.list = planned.list;
   p.states = states_.reserve<float>(planned.plan.slots * state_bytes);
   attend_flash(on_, p, planned.flash, planned.plan.flash.size());
   for (const auto& slab : planned.plan.slabs) {

@@ -5,6 +5,7 @@
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/kv_memory.hpp"
 #include "kernels/cuda/step_memory.hpp"
+#include "kernels/sparse_attention.hpp"
 
 namespace troupe::kernels::cuda {
 
@@ -13,13 +14,15 @@ public:
   attention_layers(const stream& on, step_memory& step, const cuda_options& options, const device_info& device);
 
   void attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
-              const device_kv_cache& cache, int layer, const batch& rows);
+              const device_kv_cache& cache, int layer, const batch& rows, const position_choice* chosen = nullptr);
 
   /// What cuda_options::unified_maximum has counted; null: nothing.
   const softmax_counts* counts() const { return static_cast<const softmax_counts*>(counts_.get()); }
   std::uint64_t growths() const { return states_.growths(); }
 
 private:
+  void run(attention_params& p, const attention_options& options, bool tensor_cores);
+
   const stream& on_;
   step_memory& step_;
   const cuda_options& options_;

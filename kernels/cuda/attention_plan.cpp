@@ -20,7 +20,16 @@ struct segment {
 
 class planner {
 public:
-  planner(const batch& step, const attention_options& options) : step_(step), options_(options) {}
+  planner(const batch& step, const attention_options& options) : step_(step), options_(options) {
+    for (auto s : step.sequences) {
+      while (s.rows > 0 && !options.plans(s.first_position + s.rows - 1))
+        --s.rows;
+      for (; s.rows > 0 && !options.plans(s.first_position); --s.rows, ++s.first_position)
+        ++s.first_row;
+      if (s.rows > 0)
+        sequences_.push_back(s);
+    }
+  }
 
   attention_plan plan() {
     for (const auto& s : step_.sequences)
@@ -31,7 +40,7 @@ public:
         plan_.list.push_back(s.first_row + i);
       }
     const bool fills = fills_device();
-    for (const auto& s : step_.sequences) {
+    for (const auto& s : sequences_) {
       if (takes_flash(s) && (fills || s.first_position + s.rows <= split_least))
         add_tiles(plan_.flash, {s.first_row, s.rows, s.first_position, s.first_block, s.length}, flash_tile,
                   s.first_block, 0);
@@ -50,7 +59,7 @@ private:
   /// and their states pass through memory.
   bool fills_device() const {
     int blocks = 0;
-    for (const auto& s : step_.sequences)
+    for (const auto& s : sequences_)
       if (takes_flash(s))
         blocks += (s.rows * options_.group + flash_tile - 1) / flash_tile * options_.kv_heads;
     return 2 * blocks >= options_.multiprocessors;
@@ -189,7 +198,8 @@ private:
     for (std::size_t i = 0; i < segments_.size(); ++i) {
       const auto& s = segments_[i];
       const int first = options_.first_seen(s.first_position) / partition_tokens;
-      const int end = ceil_div(options_.end_seen(s.last_position(), s.length), partition_tokens);
+      const int end = ceil_div(options_.choosing ? options_.most : options_.end_seen(s.last_position(), s.length),
+                               partition_tokens);
       for (int p = first; p < end; ++p) {
         const bool whole = (p + 1) * partition_tokens <= options_.end_seen(s.first_position, s.length) &&
           options_.first_seen(s.last_position()) / partition_tokens <= p;
@@ -224,6 +234,7 @@ private:
 
   const batch& step_;
   const attention_options& options_;
+  std::vector<sequence_rows> sequences_; // of the step, with the rows that are planned
   attention_plan plan_;
   std::vector<segment> segments_;
   std::size_t slots_ = 0;
@@ -237,6 +248,8 @@ int attention_options::first_seen(int position) const {
 }
 
 int attention_options::end_seen(int position, int length) const {
+  if (choosing)
+    return most - unit + position % unit + 1;
   return ahead == 0 ? position + 1 : std::min(length, position + 1 + ahead);
 }
 

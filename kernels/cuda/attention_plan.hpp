@@ -24,6 +24,14 @@ struct attention_options {
   int chunk = 0;           // as `window`, see attention_scores
   int ahead = 0;
   int least_common = 0; // reads of quarters that are worth saving by making states apart; 0: none are
+  /// Of rows that attend to chosen positions if they see more than so many (position_choice): the others, or these.
+  /// Positions of a row that chooses count from 0, as they are listed. 0: no row chooses.
+  int most = 0;
+  bool choosing = false;
+  int unit = 1; // neighbours that are chosen together; the last ones may be fewer
+
+  /// Whether a row of this position belongs to the plan.
+  bool plans(int position) const { return most == 0 || choosing == (position >= most); }
 
   /// The first position that a row sees.
   int first_seen(int position) const;

@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/rows.hpp"
 #include "kernels/cuda/expect.hpp"
 #include "kernels/cuda/grouped_products.hpp"
+#include "kernels/cuda/indexer_layers.hpp"
 #include "kernels/cuda/kv_memory.hpp"
 #include "kernels/cuda/linear_layers.hpp"
 #include "kernels/cuda/recurrent_layers.hpp"
@@ -23,7 +24,10 @@ namespace {
 
 constexpr int most_states_of_a_decoder = 4;
 
-class backend_on_device final : public cuda_backend, public recurrent_ops, public gaussian_gates {
+class backend_on_device final : public cuda_backend,
+                                public recurrent_ops,
+                                public gaussian_gates,
+                                public sparse_attention {
 public:
   explicit backend_on_device(const cuda_options& options)
     : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {}
@@ -42,7 +46,7 @@ public:
   std::vector<std::uint64_t> launch_shape() const override { return step_.launch_shape(); }
   std::uint64_t memory_moves() const override {
     return step_.growths() + attention_.growths() + linear_.growths() + grouped_.growths() + indices_.growths() +
-      factors_.growths();
+      factors_.growths() + indexer_.growths();
   }
 
   bool deterministic() const override { return options_.deterministic; }
@@ -183,6 +187,18 @@ public:
   void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                         const kv_cache& cache, int layer, const batch& rows) override {
     attention_.attend(out, qkv, heads, scores, dynamic_cast<const device_kv_cache&>(cache), layer, rows);
+  }
+
+  bool has_groups() const override { return false; }
+
+  void choose_positions(position_choice& to, const tensor& queries, const tensor& weights, int heads,
+                        const kv_cache& cache, int layer, const batch& rows) override {
+    indexer_.choose(to, queries, weights, heads, dynamic_cast<const device_kv_cache&>(cache), layer, rows);
+  }
+
+  void attend_chosen(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                     const position_choice& chosen, const kv_cache& cache, int layer, const batch& rows) override {
+    attention_.attend(out, qkv, heads, scores, dynamic_cast<const device_kv_cache&>(cache), layer, rows, &chosen);
   }
 
   bool has_family_ops() const override { return true; }
@@ -366,6 +382,7 @@ private:
   linear_layers linear_;
   step_memory step_;
   attention_layers attention_{stream_, step_, options_, info_};
+  indexer_layers indexer_{stream_, step_};
   recurrent_layers recurrence_{stream_, step_};
   grouped_products grouped_{*this};
   device_scratch copies_, copies_aside_, indices_, factors_;

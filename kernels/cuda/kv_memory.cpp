@@ -33,7 +33,7 @@ unsigned char* device_kv_cache::data(int layer) const {
 
 layer_cache device_kv_cache::layer(int index) const {
   const auto [heads, dim, values] = shape.layer(index);
-  return {data(index), heads, dim, shape.type};
+  return {data(index), heads, dim, shape.type, values};
 }
 
 std::vector<device_kv_cache::alike> device_kv_cache::layers() const {

@@ -86,10 +86,12 @@ std::size_t step_bytes(const planned_steps& steps) {
                     tables = sequences * ceil_div<std::size_t>(steps.context, block_tokens) * sizeof(std::int32_t);
   // Snapshots at most at a few places of each sequence.
   const std::size_t runs = steps.recurrent ? sequences * (sizeof(state_run) + 8 * sizeof(state_save)) : 0;
-  const auto plans = steps.windows.size();
+  const auto plans = steps.windows.size() * (steps.choices > 0 ? 2 : 1); // of rows that choose, and of the others
+  const auto scores = steps.choices * partitions * partition_tokens * sizeof(float); // of a row
   const auto data = tokens + gathered + places + tables + runs + plans * (of_rows + list + works);
   const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 5 + 3 * plans;
   return reserved(tokens, gathered, places, tables, indices, factors) + (runs > 0 ? reserved(runs) : 0) +
+    (scores > 0 ? reserved(std::max(std::min(rows * scores, score_memory), scores)) : 0) +
     plans * reserved(of_rows, list, works) + step_stagings * reserved(data + chunks * sizeof(unpack_chunk)) +
     reserved(std::max(std::min(slots + slots / 4, most_slots), partitions) * state) +
     2 * reserved(sequences * sizeof(block_copy)) + reserved(sequences * block_tokens * sizeof(token_copy));

@@ -11,6 +11,9 @@ namespace troupe::kernels::cuda {
 /// Bytes of attention states at a time. A single row may exceed it.
 inline constexpr std::size_t state_memory = std::size_t(256) << 20;
 
+/// Bytes of an indexer's scores at a time. A single row may exceed it.
+inline constexpr std::size_t score_memory = std::size_t(64) << 20;
+
 /// Largest number of rows of a product that is kept in scratch memory, in f32, until it is gated or scaled.
 inline constexpr std::size_t product_scratch_rows = 1024;
 

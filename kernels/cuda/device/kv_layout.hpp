@@ -1,6 +1,6 @@
 // The layout of the paged cache. In a layer: [blocks][kv_heads], then K as [16 tokens][head_dim] and V transposed,
 // [head_dim][16 tokens], so that both can be loaded directly as second operands of the tensor cores. With int8 and fp8,
-// f32 scales follow: of K [16 tokens], of V [16 tokens].
+// f32 scales follow: of K [16 tokens], of V [16 tokens]. Layers of K alone lack V's elements, but not its scales.
 #pragma once
 
 #include "kernels/cuda/device/common.hpp"
@@ -33,11 +33,20 @@ struct layer_cache {
   int kv_heads = 0;
   int head_dim = 0;
   kv_type type = kv_type::f32;
+  bool values = true; // or K alone
 
   /// A multiple of 16.
-  TROUPE_DEVICE std::size_t head_bytes() const { return block_tokens * kv_bytes(type, head_dim); }
+  TROUPE_DEVICE std::size_t head_bytes() const {
+    return block_tokens * (values ? kv_bytes(type, head_dim) : key_bytes(type, head_dim));
+  }
+  /// In each row of qkv, behind the queries.
+  constexpr int kept_heads() const { return values ? 2 * kv_heads : kv_heads; }
   TROUPE_DEVICE head_block head(std::int32_t block, int head) const {
     return {data + (std::size_t(block) * kv_heads + head) * head_bytes(), head_dim};
+  }
+  /// head_block::scales, also of K alone.
+  TROUPE_DEVICE float* scales(const head_block& of) const {
+    return reinterpret_cast<float*>(of.data + std::size_t(values ? 2 : 1) * block_tokens * head_dim);
   }
 };
 

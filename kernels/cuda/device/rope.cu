@@ -50,7 +50,7 @@ struct rope_kernel {
   TROUPE_DEVICE void operator()() const {
     const std::size_t row = simt::block_x();
     const int head = static_cast<int>(simt::block_y()) * warps + static_cast<int>(simt::warp());
-    if (head >= p.heads + (p.queries_only ? 0 : 2 * p.cache.kv_heads))
+    if (head >= p.heads + (p.queries_only ? 0 : p.cache.kept_heads()))
       return;
     const row_place place = p.places[row];
     const int half = p.cache.head_dim / 2;
@@ -160,7 +160,7 @@ struct rope_kernel {
       const bool nothing = largest < 0x1p-100f; // the inverse would overflow
       inverse = nothing ? 0 : simt::divide(Cell::largest, largest);
       if (simt::lane() == 0)
-        to.scales()[(is_v ? block_tokens : 0) + token] = nothing ? 0 : simt::divide(largest, Cell::largest);
+        p.cache.scales(to)[(is_v ? block_tokens : 0) + token] = nothing ? 0 : simt::divide(largest, Cell::largest);
     }
     auto* data = reinterpret_cast<stored*>(to.data);
 #pragma unroll
@@ -192,7 +192,7 @@ struct rope_kernel {
 template <class Cell, bool Paired, int Pairs>
 void start(const stream& on, const rope_params& params) {
   using kernel = rope_kernel<Cell, Paired, Pairs>;
-  const int heads = params.heads + (params.queries_only ? 0 : 2 * params.cache.kv_heads);
+  const int heads = params.heads + (params.queries_only ? 0 : params.cache.kept_heads());
   const auto blocks = static_cast<unsigned>(ceil_div(heads, kernel::warps));
   launch(on, {static_cast<unsigned>(params.rows), blocks}, 0, kernel{params});
 }
@@ -224,11 +224,12 @@ struct copy_tokens_kernel {
       const std::size_t key = from.key(place, i / bytes) * bytes + i % bytes;
       const std::size_t value = from.value(place, i / bytes) * bytes + i % bytes;
       to.data[key] = from.data[key];
-      to.data[value] = from.data[value];
+      if (cache.values)
+        to.data[value] = from.data[value];
     }
     const bool scaled = cache.type == kv_type::int8 || cache.type == kv_type::fp8;
     if (const int i = static_cast<int>(simt::thread()); scaled && i < 2)
-      to.scales()[i * block_tokens + place] = from.scales()[i * block_tokens + place];
+      cache.scales(to)[i * block_tokens + place] = cache.scales(from)[i * block_tokens + place];
   }
 };
 

@@ -14,7 +14,7 @@ struct row_place {
 };
 
 struct rope_params {
-  float* qkv = nullptr; // [rows][q heads | k heads | v heads][head_dim], or q alone
+  float* qkv = nullptr; // [rows][q heads | k heads | v heads][head_dim], or q alone, or without v
   std::size_t stride = 0;
   int heads = 0;
   const float* q_norm = nullptr; // [head_dim], or null

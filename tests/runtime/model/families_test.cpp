@@ -113,8 +113,8 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
         "models of the family `gemma3n_text` need gates that few inputs pass; this is basic");
   const auto indexed = open("families/deepseek-v32");
   CHECK(failure_of([&] { load_weights(*indexed.tensors, indexed.config, backend, dtype::f32); }) ==
-        "models of the family `deepseek_v32` need attention over positions that an indexer chooses, which only CPUs "
-        "compute so far; this is basic");
+        "models of the family `deepseek_v32` need attention over positions that an indexer chooses, which CPUs and "
+        "single NVIDIA GPUs compute; this is basic");
   const auto compressed = open("families/deepseek-v4");
   const std::string no_entries = "models of the family `deepseek_v4` need attention over compressed keys, which only a "
                                  "CPU without ranks computes so far; this is ";

@@ -74,6 +74,11 @@ struct attention_params {
   const std::int32_t* tables = nullptr;
   const row_place* places = nullptr; // [rows]
   float* states = nullptr;           // [slots][heads][state_floats(head_dim)]
+  /// Positions that rows attend to, [rows][choices][most]; those of rows and works count along them. Or null: all. For
+  /// attend_plainly and merge_states without a unified maximum.
+  const std::int32_t* chosen = nullptr;
+  int most = 0;
+  int choices = 1; // or kv_heads, which choose for themselves
 };
 
 /// The exponent to base two of e^x.

@@ -7,6 +7,25 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
+/// Where the tokens of a partition are.
+struct token_places {
+  const std::int32_t* table;
+  const std::int32_t* chosen; // or null
+
+  TROUPE_DEVICE token_places(const attention_params& p, const attention_work& work, std::int32_t row, int kv_head)
+    : table(p.tables + work.table), chosen(p.chosen) {
+    if (chosen == nullptr)
+      return;
+    table = p.tables + p.places[row].first_block;
+    chosen += (std::size_t(row) * p.choices + (p.choices > 1 ? kv_head : 0)) * p.most +
+      std::size_t(work.partition) * partition_tokens;
+  }
+
+  TROUPE_DEVICE int at(int t) const { return chosen != nullptr ? chosen[t] : t; }
+  TROUPE_DEVICE std::int32_t block(int t) const { return table[at(t) / block_tokens]; }
+  TROUPE_DEVICE int token(int t) const { return at(t) % block_tokens; }
+};
+
 /// A block processes the queries of a tile one after another.
 struct plain_attention_kernel {
   static constexpr const char* name = "plain attention";
@@ -35,17 +54,19 @@ struct plain_attention_kernel {
       q[d] = p.q[index * p.q_stride + std::size_t(head) * dim + d] * p.scale;
     simt::sync_block();
 
+    const token_places places(p, work, index, kv_head);
     const bool shaped = is_shaped(p);
     const float slope = slope_of(p, head);
     float highest = -simt::infinity();
     for (int t = from + thread; t < to; t += threads) {
-      const auto block = p.cache.head(p.tables[work.table + t / block_tokens], kv_head);
-      const std::size_t key = block.key(t % block_tokens, 0);
+      const int token = places.token(t);
+      const auto block = p.cache.head(places.block(t), kv_head);
+      const std::size_t key = block.key(token, 0);
       float score = 0;
       for (int d = 0; d < dim; ++d)
         score = simt::fused(q[d], load_cell(block.data, p.cache.type, key + d), score);
       if (is_scaled(p.cache.type))
-        score *= block.scales()[t % block_tokens];
+        score *= block.scales()[token];
       if (shaped)
         score = shaped_score(p, score, slope, start + t - row.position);
       weights[t] = score;
@@ -58,8 +79,7 @@ struct plain_attention_kernel {
       sum += weight;
       weights[t] = weight;
       if (is_scaled(p.cache.type)) // V's scale is applied to the weight
-        weights[t] *=
-          p.cache.head(p.tables[work.table + t / block_tokens], kv_head).scales()[block_tokens + t % block_tokens];
+        weights[t] *= p.cache.head(places.block(t), kv_head).scales()[block_tokens + places.token(t)];
     }
     sum = simt::block_sum(sum, scratch);
 
@@ -68,8 +88,8 @@ struct plain_attention_kernel {
     for (int d = thread; d < dim; d += threads) {
       float o = 0;
       for (int t = from; t < to; ++t) {
-        const auto block = p.cache.head(p.tables[work.table + t / block_tokens], kv_head);
-        o = simt::fused(weights[t], load_cell(block.data, p.cache.type, block.value(t % block_tokens, d)), o);
+        const auto block = p.cache.head(places.block(t), kv_head);
+        o = simt::fused(weights[t], load_cell(block.data, p.cache.type, block.value(places.token(t), d)), o);
       }
       state[d] = o;
     }

@@ -52,7 +52,8 @@ generation random_request(std::mt19937& rng) {
 TEST_CASE("mixtures of experts on a GPU: random requests give the same tokens in random crowds as alone") {
   std::mt19937 rng(17);
   std::uint64_t found = 0, accepted = 0;
-  for (const std::string model : {"dots1", "smallthinker"}) { // groups and a shared expert; a router ahead of attention
+  // Groups and a shared expert; a router ahead of attention; attention over chosen positions.
+  for (const std::string model : {"dots1", "smallthinker", "hy-v4"}) {
     CAPTURE(model);
     const tiny_model tiny("tiny_families/" + model);
     std::vector<generation> work;

@@ -1,0 +1,27 @@
+// An indexer's choice of positions on the backend's stream. Choices stay on the device.
+#pragma once
+
+#include "kernels/cuda/device_scratch.hpp"
+#include "kernels/cuda/kv_memory.hpp"
+#include "kernels/cuda/step_memory.hpp"
+#include "kernels/sparse_attention.hpp"
+
+namespace troupe::kernels::cuda {
+
+class indexer_layers {
+public:
+  indexer_layers(const stream& on, step_memory& step) : on_(on), step_(step) {}
+
+  /// See sparse_attention::choose_positions; without groups.
+  void choose(position_choice& to, const tensor& queries, const tensor& weights, int heads,
+              const device_kv_cache& cache, int layer, const batch& rows);
+
+  std::uint64_t growths() const { return scores_.growths(); }
+
+private:
+  const stream& on_;
+  step_memory& step_;
+  device_scratch scores_;
+};
+
+} // namespace troupe::kernels::cuda

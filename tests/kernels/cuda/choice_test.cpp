@@ -1,0 +1,417 @@
+// An indexer's choice against its definition, and attention over chosen positions with the bits that it has where these
+// are all there is; on every schedule.
+#include "kernels/cuda/attention_plan.hpp"
+#include "kernels/sparse_attention.hpp"
+#include "tests/kernels/cuda/support.hpp"
+
+#include <functional>
+#include <set>
+#include <span>
+
+using namespace troupe::kernels;
+using namespace troupe::kernels::cuda::testing;
+
+namespace {
+
+constexpr int ch_tokens = 600, ch_heads = 19, ch_dim = 24; // of the indexer
+constexpr int ch_query_heads = 6, ch_kv_heads = 2;
+constexpr kv_type ch_types[] = {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8};
+
+/// Rows of a sequence: of `heads` heads of queries of the indexer and one key.
+std::vector<float> ch_whole_numbers(generator& random, int heads, int sparse) {
+  std::vector<float> rows; // products are exact, many are alike, and many are negative
+  for (int i = 0; i < ch_tokens * (heads + 1) * ch_dim; ++i)
+    rows.push_back(float(random.below(sparse) == 0 ? random.below(5) - 2 : 0));
+  return rows;
+}
+
+/// Products of a row's query of one head with the keys that it sees.
+std::vector<double> ch_products(const std::vector<float>& rows, int heads, int row, int head) {
+  const std::size_t columns = std::size_t(heads + 1) * ch_dim;
+  std::vector<double> products;
+  for (int t = 0; t <= row; ++t) {
+    double dot = 0;
+    for (std::size_t d = 0; d < ch_dim; ++d)
+      dot += double(rows[std::size_t(row) * columns + std::size_t(head) * ch_dim + d]) *
+        rows[std::size_t(t) * columns + std::size_t(heads) * ch_dim + d];
+    products.push_back(dot);
+  }
+  return products;
+}
+
+std::vector<double> ch_scores(const std::vector<float>& rows, const std::vector<float>& weights, int row) {
+  std::vector<double> scores(std::size_t(row) + 1);
+  for (int h = 0; h < ch_heads; ++h) {
+    const auto products = ch_products(rows, ch_heads, row, h);
+    for (std::size_t t = 0; t < scores.size(); ++t)
+      scores[t] += weights[std::size_t(row * ch_heads + h)] * std::max(products[t], 0.0);
+  }
+  return scores;
+}
+
+/// The places of the highest numbers, of equal ones the first, ascending.
+std::vector<std::int32_t> ch_best(const std::vector<double>& scores, int most) {
+  std::vector<std::int32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int a, int b) { return scores[std::size_t(a)] > scores[std::size_t(b)]; });
+  order.resize(std::size_t(most));
+  std::ranges::sort(order);
+  return order;
+}
+
+struct ch_machine {
+  std::unique_ptr<cuda::cuda_backend> device = make_device(true);
+  std::unique_ptr<kv_cache> cache; // a layer of K and V, then one of K alone
+  std::vector<std::int32_t> table; // of a sequence, then of another one
+  static constexpr int blocks = (ch_tokens + block_tokens - 1) / block_tokens;
+
+  ch_machine(kv_type type, int width = 40) : table(2 * blocks) {
+    kv_shape shape{2, ch_kv_heads, width, type, table.size() + 2};
+    shape.own = {{ch_kv_heads, width}, {1, ch_dim, false}};
+    cache = device->make_kv_cache(shape);
+    std::iota(table.begin(), table.end(), 1);
+    std::shuffle(table.begin(), table.end(), generator(5).engine);
+  }
+
+  sparse_attention& sparse() const { return dynamic_cast<sparse_attention&>(*device); }
+
+  /// Of rows that do not turn. `heads`: of queries, ahead of the keys in each row.
+  void write(const tensor& rows, int heads, int layer, const batch& step) {
+    const int dim = cache->shape.layer(layer).dim;
+    std::vector<float> still;
+    for (int i = 0; i < ch_tokens * dim; ++i)
+      still.push_back(i % dim < dim / 2 ? 1.0f : 0.0f);
+    const device_tensor angles(*device, wide(still), 1);
+    device->rope_write_kv(rows, heads, {}, angles.floats(), *cache, layer, step);
+    device->queue().synchronise();
+  }
+
+  std::vector<std::int32_t> read(const position_choice& choice) {
+    std::vector<std::int32_t> all(choice.positions.size());
+    cuda::copy_to_host(device->queue(), all.data(), choice.on_device.get(), all.size() * sizeof(std::int32_t));
+    device->queue().synchronise();
+    return all;
+  }
+
+  /// Writes and chooses chunk by chunk; in a crowd, each chunk is of both sequences. Rows of `shape` that choose have
+  /// their positions then. No weights: heads choose for themselves.
+  std::vector<std::int32_t> choose(const std::vector<float>& rows, int heads, const std::vector<float>& weights,
+                                   const std::function<void(position_choice&, std::size_t)>& shape,
+                                   const std::vector<int>& chunks, bool crowd = false) {
+    std::vector<std::int32_t> all;
+    position_choice some;
+    shape(some, ch_tokens); // for the largest
+    const std::size_t columns = rows.size() / ch_tokens;
+    int first = 0;
+    for (const int count : chunks) {
+      std::vector<sequence_rows> who{{0, count, first, 0}};
+      std::vector<float> part(rows.begin() + std::ptrdiff_t(std::size_t(first) * columns),
+                              rows.begin() + std::ptrdiff_t(std::size_t(first + count) * columns));
+      std::vector<float> own(weights.begin() + first * std::ptrdiff_t(weights.size() / ch_tokens),
+                             weights.begin() + (first + count) * std::ptrdiff_t(weights.size() / ch_tokens));
+      if (crowd) { // the other sequence is ahead, backwards and a token shorter
+        who = {{0, count, std::max(0, first - 1), blocks}, {count, count, first, 0}};
+        part.insert(part.begin(), part.rbegin(), part.rend());
+        own.insert(own.begin(), own.rbegin(), own.rend());
+      }
+      const auto together = std::size_t(crowd ? 2 * count : count);
+      const device_tensor both(*device, wide(part), together), factors(*device, wide(own), together);
+      write(both.view, heads, 1, {who, table});
+      shape(some, together);
+      auto q = both.view;
+      q.cols = std::size_t(heads) * ch_dim;
+      sparse().choose_positions(some, q, weights.empty() ? tensor{} : factors.view, heads, *cache, 1, {who, table});
+      const auto got = read(some);
+      all.insert(all.end(), got.end() - std::ptrdiff_t(got.size() / together * std::size_t(count)), got.end());
+      first += count;
+    }
+    REQUIRE(first == ch_tokens);
+    return all;
+  }
+};
+
+auto ch_plain(int most) {
+  return [most](position_choice& to, std::size_t rows) { to.reset(rows, most); };
+}
+
+const std::vector<int> ch_at_once{ch_tokens}, ch_in_chunks{299, 1, 1, 1, 160, 138};
+
+} // namespace
+
+TEST_CASE("CUDA: a plan of rows that choose, and one of the others, have each row of a step once") {
+  const std::vector<std::int32_t> tables(200, 0);
+  const std::vector<sequence_rows> sequences{{0, 3, 10, 0}, {3, 40, 580, 0}, {43, 1, 599, 0}, {44, 1, 600, 0}};
+  std::set<int> rows;
+  for (const bool choosing : {false, true}) {
+    cuda::attention_options options{4};
+    options.most = 600;
+    options.choosing = choosing;
+    options.share = !choosing;
+    const auto plan = cuda::plan_attention({sequences, tables}, options);
+    REQUIRE(plan.slabs.size() == 1);
+    std::set<std::array<int, 3>> seen; // row, head, partition
+    for (const auto* works : {&plan.small, &plan.large})
+      for (const auto& work : *works)
+        for (int i = work.packed; i < work.packed + work.count; ++i)
+          CHECK(seen.insert({plan.list[std::size_t(work.first + i / 4)], i % 4, work.partition}).second);
+    std::size_t states = 0;
+    for (std::size_t i = 0; i < plan.slabs[0].merge; ++i) {
+      const int row = plan.list[std::size_t(plan.slabs[0].merge_first) + i];
+      CHECK(rows.insert(row).second);
+      const int position = row < 3 ? 10 + row : row < 43 ? 577 + row : 556 + row;
+      CHECK(choosing == (position >= 600));
+      CHECK(plan.rows[std::size_t(row)].end == (choosing ? 600 : position + 1));
+      states += 4 * std::size_t(plan.rows[std::size_t(row)].end_partition());
+    }
+    CHECK(seen.size() == states);
+  }
+  CHECK(rows.size() == 45);
+}
+
+TEST_SUITE_BEGIN("cuda");
+
+TEST_CASE("CUDA: an indexer chooses the highest scores, of equal ones the earlier positions, on every schedule") {
+  constexpr int most = 300;
+  generator random(3);
+  const auto rows = ch_whole_numbers(random, ch_heads, 16);
+  std::vector<float> weights;
+  for (int i = 0; i < ch_tokens * ch_heads; ++i)
+    weights.push_back(float(random.below(4) - 1));
+  std::vector<std::int32_t> expected(std::size_t(ch_tokens) * most);
+  int ties = 0;
+  for (int row = most; row < ch_tokens; ++row) {
+    auto scores = ch_scores(rows, weights, row);
+    std::ranges::copy(ch_best(scores, most), expected.begin() + row * most);
+    std::ranges::sort(scores, std::greater<>());
+    ties += scores[most - 1] == scores[most];
+  }
+  CHECK(ties > 100);
+  for (const kv_type type : {kv_type::f32, kv_type::bf16})
+    for (const auto& chunks : {ch_at_once, ch_in_chunks})
+      for (const bool crowd : {false, true}) {
+        if (is_emulated() && (type == kv_type::f32) == crowd)
+          continue; // slow
+        CAPTURE(to_string(type));
+        CAPTURE(crowd);
+        const auto got = ch_machine(type).choose(rows, ch_heads, weights, ch_plain(most), chunks, crowd);
+        CHECK(std::equal(got.begin() + most * most, got.end(), expected.begin() + most * most));
+      }
+}
+
+TEST_CASE("CUDA: an indexer's choice is the best but for what its keys are rounded by, and the same in chunks") {
+  constexpr int most = 40;
+  generator random(4);
+  const auto rows = random.normal(std::size_t(ch_tokens) * (ch_heads + 1) * ch_dim),
+             weights = random.normal(std::size_t(ch_tokens) * ch_heads);
+  for (const kv_type type : ch_types) {
+    CAPTURE(to_string(type));
+    const auto chosen = ch_machine(type).choose(rows, ch_heads, weights, ch_plain(most), ch_at_once);
+    if (is_scaled(type)) {
+      const auto again = ch_machine(type).choose(rows, ch_heads, weights, ch_plain(most), ch_in_chunks, true);
+      CHECK(std::equal(chosen.begin() + most * most, chosen.end(), again.begin() + most * most));
+    }
+    // Each head's product has dim terms of about 1; a term is off by the rounding of a key.
+    const double share = type == kv_type::f32 ? 1e-6 : type == kv_type::fp8 ? 0x1p-4 : 0x1p-8;
+    const double bound = 2 * share * 3 * std::sqrt(double(ch_heads) * ch_dim);
+    double worst = 0;
+    for (int row = most; row < ch_tokens; row += 13) {
+      const auto scores = ch_scores(rows, weights, row);
+      const std::span picked(&chosen[std::size_t(row) * most], most);
+      CHECK(std::ranges::adjacent_find(picked, std::greater_equal<>()) == picked.end());
+      double least = 1e9, best = -1e9;
+      for (int t = 0; t <= row; ++t)
+        if (std::ranges::binary_search(picked, t))
+          least = std::min(least, scores[std::size_t(t)]);
+        else
+          best = std::max(best, scores[std::size_t(t)]);
+      worst = std::max(worst, best - least);
+    }
+    CHECK(worst < bound);
+  }
+}
+
+TEST_CASE("CUDA: each KV head chooses the blocks of its highest products, and the last ones, on every schedule") {
+  constexpr int size = 21, best = 14, last = 2, most = size * best; // beyond a partition
+  generator random(10);
+  const auto rows = ch_whole_numbers(random, ch_kv_heads, 8);
+  const auto blocks = [](position_choice& to, std::size_t count) {
+    to.reset(count, most, key_blocks{size, last}, ch_kv_heads);
+  };
+  std::vector<std::vector<std::int32_t>> results;
+  for (const auto& chunks : {ch_at_once, ch_in_chunks})
+    results.push_back(ch_machine(kv_type::bf16).choose(rows, ch_kv_heads, {}, blocks, chunks));
+  position_choice shape;
+  blocks(shape, 1);
+  bool equal = true;
+  int negative = 0;
+  for (int row = most; row < ch_tokens; ++row)
+    for (int head = 0; head < ch_kv_heads; ++head) {
+      const auto products = ch_products(rows, ch_kv_heads, row, head);
+      std::vector<double> scores;
+      for (std::size_t t = 0; t < products.size(); t += size)
+        scores.push_back(*std::max_element(products.begin() + std::ptrdiff_t(t),
+                                           products.begin() + std::ptrdiff_t(std::min(t + size, products.size()))));
+      negative += std::ranges::count_if(scores, [](double s) { return s <= 0; }) > 0;
+      std::fill(scores.end() - last, scores.end(), 1e9);
+      std::vector<std::int32_t> expected;
+      for (const int b : ch_best(scores, best))
+        for (int t = b * size; t < std::min((b + 1) * size, row + 1); ++t)
+          expected.push_back(t);
+      REQUIRE(int(expected.size()) == shape.count(row));
+      for (const auto& got : results)
+        equal = equal &&
+          std::ranges::equal(expected, std::span(&got[std::size_t(row * ch_kv_heads + head) * most], expected.size()));
+    }
+  CHECK(equal);
+  CHECK(negative > 10);
+}
+
+TEST_CASE("CUDA, deterministic: attention over chosen positions has the bits of attention over these alone") {
+  constexpr int most = 290, cut = 280;
+  for (const kv_type type : ch_types)
+    for (const int width : {40, 64}) { // plain kernels; tensor cores for rows that do not choose
+      if (is_emulated() && width == 64 && type != kv_type::bf16)
+        continue;
+      CAPTURE(to_string(type));
+      CAPTURE(width);
+      const std::size_t columns = std::size_t(ch_query_heads + 2 * ch_kv_heads) * std::size_t(width),
+                        out_width = std::size_t(ch_query_heads) * std::size_t(width);
+      generator random(6);
+      const auto qkv = random.normal(ch_tokens * columns);
+      std::vector<std::int32_t> chosen(std::size_t(ch_tokens) * most, -1);
+      for (int row = most; row < ch_tokens; ++row) {
+        std::vector<std::int32_t> all(std::size_t(row) + 1);
+        std::iota(all.begin(), all.end(), 0);
+        std::shuffle(all.begin(), all.end(), random.engine);
+        std::sort(all.begin(), all.begin() + most);
+        std::copy_n(all.begin(), most, chosen.begin() + row * most);
+      }
+      attention_scores scores;
+      scores.scale = 0.3f;
+      const auto out_type = type == kv_type::f32 ? dtype::f32 : dtype::bf16;
+      const auto rows_of = [&](int first, int count) {
+        return std::vector<float>(qkv.begin() + std::ptrdiff_t(std::size_t(first) * columns),
+                                  qkv.begin() + std::ptrdiff_t(std::size_t(first + count) * columns));
+      };
+      ch_machine m(type, width);
+      const sequence_rows whole{0, ch_tokens, 0, 0};
+      m.write(device_tensor(*m.device, wide(qkv), ch_tokens).view, ch_query_heads, 0, {{&whole, 1}, m.table});
+      const auto attend = [&](std::span<const sequence_rows> who, int first, int count) {
+        position_choice some;
+        some.reset(std::size_t(count), most);
+        some.on_device = m.device->allocate(some.positions.size() * sizeof(std::int32_t));
+        cuda::copy_to_device(m.device->queue(), some.on_device.get(), &chosen[std::size_t(first) * most],
+                             some.positions.size() * sizeof(std::int32_t));
+        const device_tensor in(*m.device, wide(rows_of(first, count)), std::size_t(count)),
+          out(*m.device, out_type, std::size_t(count), out_width);
+        m.sparse().attend_chosen(out.view, in.view, ch_query_heads, scores, some, *m.cache, 0, {who, m.table});
+        return out.read();
+      };
+      const sequence_rows end{0, ch_tokens - cut, cut, 0}, last{0, 1, ch_tokens - 1, 0},
+        pair[] = {{0, 1, cut, 0}, {1, ch_tokens - cut - 1, cut + 1, 0}};
+      const auto at_once = attend({&end, 1}, cut, ch_tokens - cut);
+      CHECK(attend(pair, cut, ch_tokens - cut) == at_once);
+      CHECK(attend({&last, 1}, ch_tokens - 1, 1) == at_once.slice((ch_tokens - 1 - cut) * out_width, out_width));
+      // A row over a context of what it chose, or of all that it sees.
+      ch_machine other(type, width);
+      for (const int row : {cut, 289, 290, 400, ch_tokens - 1}) {
+        CAPTURE(row);
+        const int count = std::min(row + 1, most);
+        auto context = rows_of(0, count);
+        for (int i = 0; i < count && row >= most; ++i)
+          std::copy_n(&qkv[std::size_t(chosen[std::size_t(row) * most + std::size_t(i)]) * columns], columns,
+                      &context[std::size_t(i) * columns]);
+        const sequence_rows these{0, count, 0, 0}, one{0, 1, count - 1, 0};
+        other.write(device_tensor(*other.device, wide(context), std::size_t(count)).view, ch_query_heads, 0,
+                    {{&these, 1}, other.table});
+        const device_tensor in(*other.device, wide(rows_of(row, 1)), 1), out(*other.device, out_type, 1, out_width);
+        other.device->shaped_attention(out.view, in.view, ch_query_heads, scores, *other.cache, 0,
+                                       {{&one, 1}, other.table});
+        const auto got = at_once.slice(std::size_t(row - cut) * out_width, out_width);
+        if (width == 40 || row < most)
+          CHECK(got == out.read());
+        else // see the bound in attention_test.cpp; values are at most about 4
+          check_close(got.values(), out.read().values(), std::vector<double>(out_width, 6 * unit(dtype::bf16) * 4),
+                      "on tensor cores");
+      }
+    }
+}
+
+TEST_CASE("CUDA: heads of K and V attend to positions of their own") {
+  constexpr int width = 40, row = 400, half = ch_query_heads / ch_kv_heads * width;
+  constexpr std::size_t columns = (ch_query_heads + 2 * ch_kv_heads) * width;
+  generator random(11);
+  const auto qkv = random.normal(ch_tokens * columns);
+  attention_scores scores;
+  scores.scale = 0.3f;
+  ch_machine m(kv_type::f32, width);
+  const sequence_rows whole{0, ch_tokens, 0, 0}, one{0, 1, row, 0};
+  m.write(device_tensor(*m.device, wide(qkv), ch_tokens).view, ch_query_heads, 0, {{&whole, 1}, m.table});
+  const std::vector<float> last(qkv.begin() + row * std::ptrdiff_t(columns),
+                                qkv.begin() + (row + 1) * std::ptrdiff_t(columns));
+  const auto attend = [&](position_choice choice) {
+    choice.on_device = m.device->allocate(choice.positions.size() * sizeof(std::int32_t));
+    cuda::copy_to_device(m.device->queue(), choice.on_device.get(), choice.positions.data(),
+                         choice.positions.size() * sizeof(std::int32_t));
+    const device_tensor in(*m.device, wide(last), 1), out(*m.device, dtype::f32, 1, ch_query_heads * width);
+    m.sparse().attend_chosen(out.view, in.view, ch_query_heads, scores, choice, *m.cache, 0, {{&one, 1}, m.table});
+    return out.read();
+  };
+  position_choice own;
+  own.reset(1, 40, key_blocks{20, 1}, ch_kv_heads);
+  const int count = own.count(row);
+  CHECK(count == 21);
+  for (int i = 0; i < count; ++i) {
+    own.of(0, 0)[i] = i == count - 1 ? row : i;
+    own.of(0, 1)[i] = i == count - 1 ? row : 100 + 3 * i;
+  }
+  const auto both = attend(own);
+  for (int head = 0; head < ch_kv_heads; ++head) {
+    position_choice same; // for both heads
+    same.reset(1, count);
+    std::copy_n(own.of(0, head), count, same.of(0));
+    CHECK(attend(same).slice(std::size_t(head) * half, half) == both.slice(std::size_t(head) * half, half));
+  }
+}
+
+TEST_CASE("CUDA: tokens and blocks of a layer of K alone are copied, and leave and come, with their keys") {
+  for (const kv_type type : ch_types) {
+    CAPTURE(to_string(type));
+    constexpr int most = 50;
+    generator random(7);
+    const auto rows = random.normal(std::size_t(ch_tokens) * (ch_heads + 1) * ch_dim),
+               weights = random.normal(std::size_t(ch_tokens) * ch_heads);
+    ch_machine m(type);
+    const auto before = m.choose(rows, ch_heads, weights, ch_plain(most), ch_at_once);
+    const auto scales = is_scaled(type) ? 2 * sizeof(float) : 0;
+    CHECK(m.cache->shape.block_bytes() ==
+          16 * (ch_kv_heads * kv_bytes(type, 40) + (kv_bytes(type, ch_dim) - scales) / 2 + scales));
+    std::vector<char> form(m.cache->shape.block_bytes());
+    const auto spare = static_cast<std::int32_t>(m.table.size() + 1);
+    for (int i = 0; i < ch_machine::blocks; ++i) { // by way of the host; then token by token, into zeros
+      const auto block = m.table[std::size_t(i)];
+      m.device->save_block(m.device->queue(), *m.cache, block, form.data());
+      m.device->queue().synchronise();
+      m.device->restore_block(m.device->queue(), *m.cache, spare, form.data());
+      const block_copy zeroed{0, block};
+      m.device->copy_blocks(*m.cache, {&zeroed, 1});
+      std::vector<token_copy> tokens;
+      for (int t = 0; t < block_tokens; ++t)
+        tokens.push_back({spare, block, t});
+      m.device->copy_tokens(*m.cache, 1, tokens);
+      m.device->queue().synchronise();
+    }
+    const std::size_t columns = (ch_heads + 1) * ch_dim;
+    const device_tensor q(*m.device, wide({rows.end() - std::ptrdiff_t(columns), rows.end()}), 1),
+      w(*m.device, wide({weights.end() - ch_heads, weights.end()}), 1);
+    auto queries = q.view;
+    queries.cols = std::size_t(ch_heads) * ch_dim;
+    position_choice after;
+    after.reset(1, most);
+    const sequence_rows last{0, 1, ch_tokens - 1, 0};
+    m.sparse().choose_positions(after, queries, w.view, ch_heads, *m.cache, 1, {{&last, 1}, m.table});
+    CHECK(std::ranges::equal(m.read(after), std::span(&before[std::size_t(ch_tokens - 1) * most], most)));
+  }
+}
+
+TEST_SUITE_END();
