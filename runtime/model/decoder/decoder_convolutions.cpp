@@ -4,7 +4,11 @@
 
 namespace troupe {
 
+namespace {
+
 using kernels::tensor;
+
+} // namespace
 
 decoder_convolutions::decoder_convolutions(decoder_step& step)
   : step_(step),

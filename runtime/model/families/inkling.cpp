@@ -72,6 +72,9 @@ void read_inkling_heads(const reader& config, model_config& model) {
   model.local_head_dim = dim != model.head_dim ? dim : 0;
   if (kv_heads == model.kv_heads)
     return;
+  if (model.heads % kv_heads != 0)
+    unsupported_heads(config, "swa_num_key_value_heads", kv_heads,
+                      "are divisors of `num_attention_heads`, " + std::to_string(model.heads));
   model.full_kv_heads = model.kv_heads;
   model.local_kv_heads = kv_heads;
   model.kv_heads = std::max(kv_heads, model.kv_heads);
