@@ -17,7 +17,7 @@ inline constexpr int distance_padding = 16;
 /// score(query, key) += sum over i of mixes[query][i] * numbers[i][distance], where the distance is below `extent`;
 /// beyond it, nothing. It is not scaled.
 struct distance_scores {
-  tensor mixes;                 // [rows, heads * width], f32
+  tensor mixes = {};            // [rows, heads * width], f32
   const float* table = nullptr; // see distance_table; in device memory
   int width = 0, extent = 0;
 

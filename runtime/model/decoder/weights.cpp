@@ -535,6 +535,10 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     throw failure(errc::unsupported,
                   "models of the family `" + config.family + "` need " + needs + "; this is " + backend.description());
   };
+  const bool has_grams = dynamic_cast<const kernels::gram_ops*>(&backend) != nullptr;
+  if ((config.distances && dynamic_cast<const kernels::distance_attention*>(&backend) == nullptr) ||
+      (config.recurrent.type == recurrent_type::branches && !has_grams))
+    refuse("learned numbers for distances and short convolutions beside attention, which only CPUs compute so far");
   const bool has_recurrence = dynamic_cast<const kernels::recurrent_ops*>(&backend) != nullptr;
   if (config.recurrent && !has_recurrence)
     refuse("recurrent layers, which CPUs and NVIDIA GPUs compute");
@@ -551,11 +555,7 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     refuse("attention over compressed keys, which only a CPU without ranks computes so far");
   if (config.indexer && dynamic_cast<const kernels::sparse_attention*>(&backend) == nullptr)
     refuse("attention over positions that an indexer chooses, which only CPUs compute so far");
-  if (config.distances && dynamic_cast<const kernels::distance_attention*>(&backend) == nullptr)
-    refuse("attention with learned numbers for distances, which only CPUs compute so far");
-  if (config.recurrent.type == recurrent_type::branches && dynamic_cast<const kernels::gram_ops*>(&backend) == nullptr)
-    refuse("short convolutions beside attention and MLPs, which only CPUs compute so far");
-  if (config.grams && dynamic_cast<const kernels::gram_ops*>(&backend) == nullptr)
+  if (config.grams && !has_grams)
     refuse("tables of n-grams, which only CPUs look up so far");
   if ((config.shared_blocks.mlp_rank > 0 || config.shared_blocks.attention_rank > 0) &&
       dynamic_cast<const kernels::low_rank_products*>(&backend) == nullptr)

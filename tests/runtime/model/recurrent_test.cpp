@@ -10,7 +10,7 @@ using namespace troupe::test;
 
 namespace {
 
-const std::vector<std::string> recurrent_models{"granite-hybrid", "lfm2",       "lfm3",      "nemotron-h",
+const std::vector<std::string> recurrent_models{"granite-hybrid", "inkling",    "lfm2",      "lfm3",  "nemotron-h",
                                                 "qwen3-5",        "qwen3-next", "qwen4-exp", "zamba2"};
 
 /// Random, of a few kB (make_recurrent_models.py).
