@@ -300,9 +300,9 @@ inline constexpr int max_queries = 32;   // per tile, on any target
 struct attention_op {
   layer_cache cache;
   float scale = 1;
-  float soft_cap = 0;              // 0: none
-  const float* slopes = nullptr;   // [heads], of ALiBi; or null
-  const float* sinks = nullptr;    // [heads]; or null
+  float soft_cap = 0;            // 0: none
+  const float* slopes = nullptr; // [heads], of ALiBi; or null
+  const float* sinks = nullptr;  // [heads]; or null
   // Of distances (distance_attention.hpp), rows `distance_stride` apart, without the zeros before the first; or null.
   const float* distances = nullptr;
   int distance_width = 0, distance_extent = 0;
@@ -313,8 +313,8 @@ struct attention_op {
 
 /// A row's query for one head. It sees the positions [first, end).
 struct attention_query {
-  const float* q = nullptr;   // [head_dim]
-  void* out = nullptr;        // [head_dim]
+  const float* q = nullptr; // [head_dim]
+  void* out = nullptr;      // [head_dim]
   int position = 0;
   int head = 0;
   int first = 0, end = 0;

@@ -158,8 +158,8 @@ void sharded_attention::run(const tensor& out, const tensor& qkv, int heads, con
       return r.device->shaped_attention(to, queries, own.count, scores_from(scores, own.first), part, layer, rows);
     auto mixed = *distances;
     mixed.mixes = heads_in(mixed.mixes, own.first, own.count, mixed.width);
-    dynamic_cast<distance_attention&>(*r.device)
-      .attend_by_distance(to, queries, own.count, scores_from(scores, own.first), mixed, part, layer, rows);
+    dynamic_cast<distance_attention&>(*r.device).attend_by_distance(
+      to, queries, own.count, scores_from(scores, own.first), mixed, part, layer, rows);
   };
   const auto heads_of_part = [&](std::size_t i) {
     if (!cache.divided())

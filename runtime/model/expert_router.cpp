@@ -95,9 +95,8 @@ expert_choice choose_experts(const expert_config& config, std::span<const float>
     r = std::isnan(r) ? least : r;
   if (config.groups > 1)
     keep_groups(config, ranks);
-  expert_choice choice{given.empty() ? highest(ranks, config.chosen - config.always)
-                                     : std::vector<int>(given.begin(), given.end()),
-                       {}};
+  expert_choice choice{
+    given.empty() ? highest(ranks, config.chosen - config.always) : std::vector<int>(given.begin(), given.end()), {}};
   for (int e = choosable; e < config.count; ++e)
     choice.experts.push_back(e);
   for (const int e : choice.experts)

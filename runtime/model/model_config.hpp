@@ -229,10 +229,10 @@ struct model_config {
   latent_config latent;   // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
   indexer_config indexer; // of latent attention, of grouped heads, or of entries
   compressed_config compressed;
-  distance_config distances; // with positions `distances`
-  float attention_scale = 0; // of q · k; 0: 1 / sqrt(head_dim)
+  distance_config distances;  // with positions `distances`
+  float attention_scale = 0;  // of q · k; 0: 1 / sqrt(head_dim)
   bool inverse_scale = false; // or it is 1 / head_dim
-  float attention_cap = 0;   // scores are cap * tanh(score / cap); 0: not
+  float attention_cap = 0;    // scores are cap * tanh(score / cap); 0: not
   bool attention_sinks = false;
   bool window_sinks = false; // in layers with a window
   float alibi_scale = 1;     // alibi: of the distances, beside the heads' slopes

@@ -40,7 +40,8 @@ struct distance_rows {
   }
 
   std::vector<double> head(int row, int first) const {
-    const auto at = qkv.begin() + static_cast<std::ptrdiff_t>(std::size_t(row) * c.columns() + std::size_t(first * c.dim));
+    const auto at = qkv.begin() +
+      static_cast<std::ptrdiff_t>(std::size_t(row) * c.columns() + std::size_t(first * c.dim));
     return {at, at + c.dim};
   }
 };
@@ -141,8 +142,8 @@ TEST_CASE("Distances: the same bits at once, in chunks, with any threads, block 
         const auto whole = attend_in_chunks(*make_backend(target, 1), of, {c.tokens}, 1);
         const auto what = c.name(target);
         CHECK_MESSAGE(attend_in_chunks(*make_backend(target, 3), of, {c.tokens}, 2) == whole, what, ", three threads");
-        CHECK_MESSAGE(attend_in_chunks(*make_backend(target, 2), of, distance_chunks(c.tokens, random), 3) == whole, what,
-                      ", in chunks");
+        CHECK_MESSAGE(attend_in_chunks(*make_backend(target, 2), of, distance_chunks(c.tokens, random), 3) == whole,
+                      what, ", in chunks");
         for (const std::size_t ranks : {2, 3})
           CHECK_MESSAGE(attend_in_chunks(*make_ranks(target, ranks), of, distance_chunks(c.tokens, random), 4) == whole,
                         what, ", on ", ranks, " ranks");

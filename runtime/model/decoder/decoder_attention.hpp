@@ -43,13 +43,13 @@ private:
   decoder_step& step_;
   kernels::backend& backend_;
   decoder_positions& positions_;
-  kernels::buffer qkv_, spread_, ones_;            // see activation_sizes
-  kernels::recurrent_ops* gate_ = nullptr;         // the backend's, if the model's attention has gates
+  kernels::buffer qkv_, spread_, ones_;              // see activation_sizes
+  kernels::recurrent_ops* gate_ = nullptr;           // the backend's, if the model's attention has gates
   kernels::distance_attention* distances_ = nullptr; // likewise, if it has numbers for distances
-  decoder_convolutions* convolutions_ = nullptr;   // or null
-  std::unique_ptr<decoder_latents> latents_;       // if the model's attention is latent
-  std::unique_ptr<decoder_indexer> indexer_;       // if it is not, but sees chosen positions
-  std::unique_ptr<decoder_compressed> compressed_; // if its keys are compressed
+  decoder_convolutions* convolutions_ = nullptr;     // or null
+  std::unique_ptr<decoder_latents> latents_;         // if the model's attention is latent
+  std::unique_ptr<decoder_indexer> indexer_;         // if it is not, but sees chosen positions
+  std::unique_ptr<decoder_compressed> compressed_;   // if its keys are compressed
 };
 
 } // namespace troupe

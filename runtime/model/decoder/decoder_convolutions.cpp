@@ -11,9 +11,7 @@ using kernels::tensor;
 } // namespace
 
 decoder_convolutions::decoder_convolutions(decoder_step& step)
-  : step_(step),
-    ops_(dynamic_cast<kernels::gram_ops&>(step.backend)),
-    convolved_(step.allocate(step.bytes.branches)) {
+  : step_(step), ops_(dynamic_cast<kernels::gram_ops&>(step.backend)), convolved_(step.allocate(step.bytes.branches)) {
   step.change = this;
 }
 

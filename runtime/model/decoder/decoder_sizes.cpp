@@ -40,7 +40,8 @@ namespace {
 bool changes_branches(const model_config& config) {
   return config.hyper || config.norms == norm_place::after || config.norms == norm_place::both ||
     config.residual_scale != 1 || config.experts.count > 0 || config.layer_inputs > 0 ||
-    config.recurrent.type == recurrent_type::branches || config.recurrent.out_scale != 1 || config.recurrent.attention_scale != 1 || config.shared_blocks;
+    config.recurrent.type == recurrent_type::branches || config.recurrent.out_scale != 1 ||
+    config.recurrent.attention_scale != 1 || config.shared_blocks;
 }
 
 std::size_t rope_tables(const model_config& config, int max_context) {

@@ -83,8 +83,8 @@ struct activation_sizes {
   std::size_t branches = 0; // [max_rows, channels of the widest], f32: convolutions beside attention and MLPs
 
   std::size_t total() const {
-    return branches + grams_found + grams_narrow + 3 * grams_streams + grams_values + rope + shortcut + index_input + residual +
-      normed + qkv + attended + spread + ffn + branch + router + weighed + inputs + ones + latent_down +
+    return branches + grams_found + grams_narrow + 3 * grams_streams + grams_values + rope + shortcut + index_input +
+      residual + normed + qkv + attended + spread + ffn + branch + router + weighed + inputs + ones + latent_down +
       latent_queries + latents + latent_inputs + index + index_weights + chosen + 2 * streams + routed + laurel +
       laurel_down + laurel_low + gates + recurrent_in + convolved + recurred + recurrent_rates + recurrent_low +
       hyper_streams + hyper_normed + hyper_mix + hyper_ones + compressed_down + compressed_made + compressed_over +

@@ -271,8 +271,7 @@ private:
   kernels::buffer load_distances(int i) {
     std::vector<float> numbers;
     append_matrix(numbers, names_.distances(i));
-    return upload(
-      kernels::distance_table(numbers, to_.config.distances.width, to_.config.distance_extent_of(i)));
+    return upload(kernels::distance_table(numbers, to_.config.distances.width, to_.config.distance_extent_of(i)));
   }
 
   std::unique_ptr<const gram_weights> load_grams(int i) {

@@ -18,8 +18,7 @@ namespace {
 constexpr int inkling_period = 6; // of layers without a window, where no key says which have one
 
 [[noreturn]] void unsupported_heads(const reader& config, const char* key, int value, const std::string& supported) {
-  throw failure(errc::unsupported,
-                config.label(key) + " is " + std::to_string(value) + ", supported " + supported);
+  throw failure(errc::unsupported, config.label(key) + " is " + std::to_string(value) + ", supported " + supported);
 }
 
 /// The authors' configurations have switches for what all of their models have.
@@ -82,7 +81,8 @@ void read_inkling_heads(const reader& config, model_config& model) {
 
 void read_inkling_positions(const reader& config, model_config& model) {
   model.positions = position_type::distances;
-  model.distances = {config.integer("d_rel", 1, max_head_dim, 16), config.integer("rel_extent", 1, max_positions, 1024)};
+  model.distances = {config.integer("d_rel", 1, max_head_dim, 16),
+                     config.integer("rel_extent", 1, max_positions, 1024)};
   model.max_context = config.integer(
     config.has("max_position_embeddings") ? "max_position_embeddings" : "model_max_length", 1, max_positions, 131072);
   if (config.has("log_scaling_n_floor"))

@@ -522,8 +522,9 @@ TEST_CASE("crowds whose attention sees chosen positions have the same bits with 
 TEST_CASE("crowds of models with recurrent layers give every request the same bits as alone") {
   crowd_vocabulary = 640;
   std::uint64_t swapped_in = 0;
-  for (const std::string model : {"families/qwen3-5", "families/qwen4-exp", "families/lfm2", "families/lfm3", "families/inkling",
-                                  "families/granite-hybrid", "families/nemotron-h", "families/zamba2"})
+  for (const std::string model :
+       {"families/qwen3-5", "families/qwen4-exp", "families/lfm2", "families/lfm3", "families/inkling",
+        "families/granite-hybrid", "families/nemotron-h", "families/zamba2"})
     for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "int8"}}) {
       CAPTURE(model);
       CAPTURE(types.quantize);

@@ -56,9 +56,8 @@ ink_tensors read_ink_tensors() {
   const mapped_file map(file);
   ink_tensors all;
   for (const auto& [name, tensor] : read_safetensors_header(map.bytes(), file.string()))
-    all[name] = {
-      tensor.info.shape,
-      std::string(reinterpret_cast<const char*>(map.bytes().data()) + tensor.offset, tensor.info.bytes)};
+    all[name] = {tensor.info.shape,
+                 std::string(reinterpret_cast<const char*>(map.bytes().data()) + tensor.offset, tensor.info.bytes)};
   return all;
 }
 
@@ -74,30 +73,31 @@ std::string in_turn(const std::string& a, const std::string& b, std::size_t row_
 /// the embeddings.
 ink_tensors as_authors_store(const ink_tensors& from, std::size_t padding) {
   ink_tensors to;
-  const std::pair<std::string, std::string> parts[] = {{".self_attn.q_proj.", ".attn.wq_du."},
-                                                       {".self_attn.k_proj.", ".attn.wk_dv."},
-                                                       {".self_attn.v_proj.", ".attn.wv_dv."},
-                                                       {".self_attn.r_proj.", ".attn.wr_du."},
-                                                       {".self_attn.o_proj.", ".attn.wo_ud."},
-                                                       {".self_attn.", ".attn."},
-                                                       {"sconv.conv1d.", "sconv."},
-                                                       {".input_layernorm.", ".attn_norm."},
-                                                       {".post_attention_layernorm.", ".mlp_norm."},
-                                                       {".gate.e_score_correction_bias", ".gate.bias"},
-                                                       {".experts.down_proj", ".experts.w2_weight"},
-                                                       {".mlp.down_proj.", ".mlp.w2_md."},
-                                                       {".shared_experts.down_proj", ".shared_experts.shared_w2_weight"},
-                                                       {"model.embed_tokens.embed_norm.", "model.embed_norm."},
-                                                       {"model.embed_tokens.", "model.embed."},
-                                                       {"lm_head.", "model.unembed."},
-                                                       {"model.", "model.llm."}};
+  const std::pair<std::string, std::string> parts[] = {
+    {".self_attn.q_proj.", ".attn.wq_du."},
+    {".self_attn.k_proj.", ".attn.wk_dv."},
+    {".self_attn.v_proj.", ".attn.wv_dv."},
+    {".self_attn.r_proj.", ".attn.wr_du."},
+    {".self_attn.o_proj.", ".attn.wo_ud."},
+    {".self_attn.", ".attn."},
+    {"sconv.conv1d.", "sconv."},
+    {".input_layernorm.", ".attn_norm."},
+    {".post_attention_layernorm.", ".mlp_norm."},
+    {".gate.e_score_correction_bias", ".gate.bias"},
+    {".experts.down_proj", ".experts.w2_weight"},
+    {".mlp.down_proj.", ".mlp.w2_md."},
+    {".shared_experts.down_proj", ".shared_experts.shared_w2_weight"},
+    {"model.embed_tokens.embed_norm.", "model.embed_norm."},
+    {"model.embed_tokens.", "model.embed."},
+    {"lm_head.", "model.unembed."},
+    {"model.", "model.llm."}};
   const std::size_t row = 64 * 2;
   for (const auto& [name, tensor] : from) {
     if (name.find("up_proj") != name.npos && name.find("gate_up") == name.npos)
       continue;
     auto renamed = name;
     for (const auto& [was, is] : parts)
-      if (const auto at = renamed.find(was); at != renamed.npos && (is != ".experts.w2_weight" || name.find("shared") == name.npos))
+      if (const auto at = renamed.find(was); at != renamed.npos)
         renamed.replace(at, was.size(), is);
     auto& other = to[renamed] = tensor;
     const auto again = [&](const std::string& what, const std::string& by) {
@@ -200,7 +200,8 @@ TEST_CASE("Inkling: a configuration as its authors publish it, and the sizes tha
   CHECK(state_bytes_per_sequence(config) == 4 * 3 * (11 * (2 * 8 * 128 + 2 * 6144) + 55 * (2 * 16 * 128 + 2 * 6144)));
 }
 
-TEST_CASE("Inkling: tensors under the authors' names give the bits of transformers' names, with rows of padding or not") {
+TEST_CASE(
+  "Inkling: tensors under the authors' names give the bits of transformers' names, with rows of padding or not") {
   const auto expected = ink_logits(open(ink_model));
   const auto stored = read_ink_tensors();
   const std::string config = R"({"model_type":"inkling_mm_model","vision_config":{},"text_config":{"hidden_size":64,
@@ -265,8 +266,7 @@ TEST_CASE("Inkling: what is refused, by key") {
   says(R"("shared_expert_sink": true)", R"("shared_expert_sink": false)",
        "`shared_expert_sink` is false, which is not supported");
   says(R"("hidden_act": "silu")", R"("hidden_act": "gelu")", "`hidden_act` is `gelu`, supported is silu");
-  says(R"("n_shared_experts": 1)", R"("n_shared_experts": 0)",
-       "`n_shared_experts` must be from 1 to 4096, found 0");
+  says(R"("n_shared_experts": 1)", R"("n_shared_experts": 0)", "`n_shared_experts` must be from 1 to 4096, found 0");
   const auto narrow = ink_config(ink_with(R"("swa_head_dim": 16)", R"("swa_head_dim": 8)"));
   CHECK(narrow.head_dim_of(0) == 8);
   CHECK(narrow.attention_scale_of(0) == 0.125f);
