@@ -70,6 +70,8 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     {dense, as_size(config.layer_inputs), as_size(experts.chosen) * as_size(experts.ffn), as_size(experts.shared_ffn)});
   activation_sizes bytes;
   bytes.rope = rope_tables(config, max_context) * as_size(max_context) * as_size(config.head_dim) * sizeof(float);
+  if (config.positions != position_type::rotary)
+    bytes.rope += as_size(max_context) * as_size(config.local_head_dim) * sizeof(float);
   bytes.residual = rows * hidden * sizeof(float);
   bytes.normed = rows * hidden * element;
   bytes.qkv = rows * (q + 2 * kv + (config.attention_gate ? q : 0) + mixes) * sizeof(float);
