@@ -33,7 +33,7 @@ struct spread_shape {
 
 /// The states of a model's recurrent layers, which are alike.
 struct state_shape {
-  int layers = 0;
+  int layers = 0;                            // 0: there is only what is `spread`
   int slots = 0;                             // states: first those of running sequences, then snapshots
   int running = 0;                           // of these; they may have rows pending
   int pending = 0;                           // rows, at most, that are pending in one of them

@@ -49,13 +49,24 @@ void cpu_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm&
 }
 
 void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
-                        const layer_cache& cache, const batch& step) {
+                        const layer_cache& cache, const batch& step, const distance_scores* distances) {
   call call;
   call.op.cache = cache;
   call.op.scale = scores.scale;
   call.op.soft_cap = scores.soft_cap;
   call.op.slopes = scores.slopes;
   call.op.sinks = scores.sinks;
+  if (distances != nullptr) {
+    expect(scores.soft_cap == 0 && scores.slopes == nullptr, "attention: scores by distance have no caps and slopes");
+    expect(distances->mixes.type == dtype::f32 && distances->mixes.rows == qkv.rows &&
+             distances->mixes.cols == static_cast<std::size_t>(heads * distances->width),
+           "attention: distances must have f32 mixes of all heads");
+    call.op.distances = distances->table + distance_padding;
+    call.op.distance_width = distances->width;
+    call.op.distance_extent = distances->extent;
+    call.op.distance_stride = distances->stride();
+    call.mixes = &distances->mixes;
+  }
   if (scores.threshold > 0)
     call.op.least = std::log2(scores.threshold);
   call.op.out_bf16 = out.type == dtype::bf16;
@@ -145,6 +156,8 @@ void cpu_attention::add_queries(const call& call, const query_run& run, int kv_h
                                   call.shape.end_seen(position, s)};
     if (call.highest != nullptr)
       tile.queries[tile.count - 1].highest = call.highest[call.place(s, i, head)];
+    if (call.mixes != nullptr)
+      tile.queries[tile.count - 1].mix = row_of<float>(*call.mixes, s.first_row + row) + head * call.op.distance_width;
   }
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/target.hpp"
 #include "kernels/cpu/thread_pool.hpp"
+#include "kernels/distance_attention.hpp"
 #include "kernels/ops.hpp"
 
 #include <cstddef>
@@ -22,9 +23,9 @@ public:
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope,
                      const layer_cache& cache, const batch& step);
 
-  /// See backend::shaped_attention.
+  /// See backend::shaped_attention, and with `distances` distance_attention.
   void run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores, const layer_cache& cache,
-           const batch& step);
+           const batch& step, const distance_scores* distances = nullptr);
 
   /// Bytes of V that were not read so far, as weights were 0.
   std::size_t unread_bytes() const;
@@ -40,6 +41,7 @@ private:
     attention_shape shape;
     const tensor* q = nullptr;
     const tensor* out = nullptr;
+    const tensor* mixes = nullptr; // of distances; or null
     const std::int32_t* blocks = nullptr;
     int group = 0;
     int tile_queries = 0;

@@ -41,6 +41,7 @@ class cpu_backend : public backend,
                     public recurrent_ops,
                     public gram_ops,
                     public sparse_attention,
+                    public distance_attention,
                     public compressed_attention {
 public:
   explicit cpu_backend(const cpu_options& options)
@@ -340,6 +341,12 @@ public:
   void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                         const kv_cache& cache, int layer, const batch& step) override {
     attention_.run(out, qkv, heads, scores, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step);
+  }
+
+  void attend_by_distance(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                          const distance_scores& distances, const kv_cache& cache, int layer,
+                          const batch& step) override {
+    attention_.run(out, qkv, heads, scores, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step, &distances);
   }
 
   void choose_positions(position_choice& to, const tensor& queries, const tensor& weights, int heads,

@@ -51,9 +51,9 @@ float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 } // namespace
 
 cpu_state_cache::cpu_state_cache(const state_shape& wanted) : state_cache(wanted) {
-  expect(shape.layers > 0 && shape.slots >= shape.running && shape.running >= 0,
+  expect((shape.layers > 0 || !shape.spread.empty()) && shape.slots >= shape.running && shape.running >= 0,
          "a state cache needs layers and slots");
-  expect(shape.taps > 0 && shape.taps <= most_taps && shape.channels > 0,
+  expect(shape.layers == 0 || (shape.taps > 0 && shape.taps <= most_taps && shape.channels > 0),
          "the CPU backend's convolutions have 1 to 8 taps");
   states_ = allocate_zeroed(std::max<std::size_t>(1, shape.slots * shape.slot_bytes()));
   logs_ = allocate_zeroed(std::max<std::size_t>(1, shape.running * shape.log_bytes()));

@@ -300,9 +300,13 @@ inline constexpr int max_queries = 32;   // per tile, on any target
 struct attention_op {
   layer_cache cache;
   float scale = 1;
-  float soft_cap = 0;              // 0: none
-  const float* slopes = nullptr;   // [heads], of ALiBi; or null
-  const float* sinks = nullptr;    // [heads]; or null
+  float soft_cap = 0;            // 0: none
+  const float* slopes = nullptr; // [heads], of ALiBi; or null
+  const float* sinks = nullptr;  // [heads]; or null
+  // Of distances (distance_attention.hpp), rows `distance_stride` apart, without the zeros before the first; or null.
+  const float* distances = nullptr;
+  int distance_width = 0, distance_extent = 0;
+  std::size_t distance_stride = 0;
   float least = -__builtin_inff(); // log2 of the share of the largest weight below which weights are 0, see `highest`
   bool out_bf16 = false;
 };
@@ -315,6 +319,7 @@ struct attention_query {
   int head = 0;
   int first = 0, end = 0;
   float highest = -__builtin_inff(); // a score, in units of ln 2, from which `least` counts where it is the larger one
+  const float* mix = nullptr;        // [distance_width], with `distances`
 };
 
 /// Blocks [first, last) of a partition, which some neighbouring queries of a tile read from one table.

@@ -148,12 +148,18 @@ void sharded_attention::rope_write_kv(const tensor& qkv, int heads, const head_n
 }
 
 void sharded_attention::run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
-                            const sharded_cache& cache, int layer, const batch& step) {
+                            const sharded_cache& cache, int layer, const batch& step,
+                            const distance_scores* distances) {
   const int kv_heads = cache.shape.layer(layer).heads, dim = cache.shape.layer(layer).dim;
   expect(heads % kv_heads == 0, "attention: heads must be a multiple of the KV heads");
   const auto attend = [&](rank& r, const kv_cache& part, head_range own, const batch& rows) {
-    r.device->shaped_attention(heads_in(out, own.first, own.count, dim), heads_in(qkv, own.first, own.count, dim),
-                               own.count, scores_from(scores, own.first), part, layer, rows);
+    const auto to = heads_in(out, own.first, own.count, dim), queries = heads_in(qkv, own.first, own.count, dim);
+    if (distances == nullptr)
+      return r.device->shaped_attention(to, queries, own.count, scores_from(scores, own.first), part, layer, rows);
+    auto mixed = *distances;
+    mixed.mixes = heads_in(mixed.mixes, own.first, own.count, mixed.width);
+    dynamic_cast<distance_attention&>(*r.device).attend_by_distance(
+      to, queries, own.count, scores_from(scores, own.first), mixed, part, layer, rows);
   };
   const auto heads_of_part = [&](std::size_t i) {
     if (!cache.divided())

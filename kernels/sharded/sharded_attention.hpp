@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/block_transfer.hpp"
+#include "kernels/distance_attention.hpp"
 #include "kernels/sharded/rank_team.hpp"
 #include "kernels/sharded/sharded_cache.hpp"
 #include "kernels/sparse_attention.hpp"
@@ -34,9 +35,9 @@ public:
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope, sharded_cache& cache,
                      int layer, const batch& step);
 
-  /// See backend::shaped_attention.
+  /// See backend::shaped_attention, and with `distances` distance_attention.
   void run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores, const sharded_cache& cache,
-           int layer, const batch& step);
+           int layer, const batch& step, const distance_scores* distances = nullptr);
 
   /// See sparse_attention. Ranks divide the rows of a choice, and rows or heads of attention; a cache with layers of K
   /// alone is one for all of them.

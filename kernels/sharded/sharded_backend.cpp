@@ -20,7 +20,8 @@ class sharded_backend final : public backend,
                               public block_transfer,
                               public recurrent_ops,
                               public gram_ops,
-                              public sparse_attention {
+                              public sparse_attention,
+                              public distance_attention {
 public:
   sharded_backend(std::vector<std::unique_ptr<backend>> ranks, const rank_leaders& leaders, std::size_t unit)
     : ranks_(std::move(ranks), leaders), linear_(ranks_, unit), attention_(ranks_) {}
@@ -239,6 +240,12 @@ public:
   void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                         const kv_cache& cache, int layer, const batch& step) override {
     attention_.run(out, qkv, heads, scores, dynamic_cast<const sharded_cache&>(cache), layer, step);
+  }
+
+  void attend_by_distance(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                          const distance_scores& distances, const kv_cache& cache, int layer,
+                          const batch& step) override {
+    attention_.run(out, qkv, heads, scores, dynamic_cast<const sharded_cache&>(cache), layer, step, &distances);
   }
 
   void choose_positions(position_choice& to, const tensor& queries, const tensor& weights, int heads,

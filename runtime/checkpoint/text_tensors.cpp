@@ -11,10 +11,11 @@ namespace {
 
 using prefix_pair = std::pair<std::string_view, std::string_view>;
 
-/// Prefixes that transformers stores: before version 4.52, since then, and in Idefics 3 and its successors.
-constexpr std::array text_prefixes{
-  prefix_pair{"language_model.model.", "model."}, prefix_pair{"language_model.lm_head.", "lm_head."},
-  prefix_pair{"model.language_model.", "model."}, prefix_pair{"model.text_model.", "model."}};
+/// Prefixes that transformers stores: before version 4.52, since then, in Idefics 3 and its successors; and Inkling's.
+constexpr std::array text_prefixes{prefix_pair{"language_model.model.", "model."},
+                                   prefix_pair{"language_model.lm_head.", "lm_head."},
+                                   prefix_pair{"model.language_model.", "model."},
+                                   prefix_pair{"model.text_model.", "model."}, prefix_pair{"model.llm.", "model."}};
 
 /// The prefix of models that also speak.
 constexpr std::string_view thinker = "thinker.";

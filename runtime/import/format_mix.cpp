@@ -148,7 +148,7 @@ bool is_exact_when_written(std::string_view tensor) {
     tensor.ends_with(".recurrent.decay") || tensor == "model.position_embeddings.weight" ||
     tensor == "model.token_type_embeddings.weight" || tensor.find(".altup.") != tensor.npos ||
     tensor.find("hyper_connection") != tensor.npos || tensor.ends_with(".mlp.gate.tid2eid") ||
-    tensor.find(".shared_block.pair.") != tensor.npos;
+    tensor.find(".shared_block.pair.") != tensor.npos || tensor.ends_with(".self_attn.distances");
 }
 
 tensor_type written_type(std::string_view tensor, const tensor_info& info, const export_format& format,

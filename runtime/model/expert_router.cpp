@@ -86,14 +86,19 @@ expert_choice choose_experts(const expert_config& config, std::span<const float>
                              std::span<const float> correction, std::span<const int> given) {
   const auto scores = scores_of(config, logits);
   auto ranks = config.weigh_inputs ? std::vector<float>(logits.begin(), logits.end()) : scores; // as Llama 4 does
+  const int choosable = config.count - config.always;
+  if (config.always > 0)
+    ranks.resize(static_cast<std::size_t>(choosable));
   for (std::size_t i = 0; i < correction.size(); ++i)
     ranks[i] += correction[i];
   for (float& r : ranks)
     r = std::isnan(r) ? least : r;
   if (config.groups > 1)
     keep_groups(config, ranks);
-  expert_choice choice{given.empty() ? highest(ranks, config.chosen) : std::vector<int>(given.begin(), given.end()),
-                       {}};
+  expert_choice choice{
+    given.empty() ? highest(ranks, config.chosen - config.always) : std::vector<int>(given.begin(), given.end()), {}};
+  for (int e = choosable; e < config.count; ++e)
+    choice.experts.push_back(e);
   for (const int e : choice.experts)
     choice.weights.push_back(scores[static_cast<std::size_t>(e)]);
   if (config.scores == router_scores::chosen)

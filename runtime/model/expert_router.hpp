@@ -41,6 +41,7 @@ struct expert_config {
   bool shortcut = false;     // beside a layer's MLP, and added behind the next layer
   float cap = 0;             // logits are cap * tanh(logit / cap); 0: not
   bool early = false;        // the router reads what the layer gets, ahead of the attention's norm
+  int always = 0; // of `count` and of `chosen`, the last ones: every row has them, and they are weighed with the others
 
   bool operator==(const expert_config&) const = default;
 };
@@ -51,7 +52,7 @@ struct expert_choice {
   std::vector<float> weights;
 };
 
-/// `logits` [count]; `correction` [count], or empty; `given` [chosen], or empty: the experts, if they do not depend on
+/// `logits` [count]; `correction` [count - always], or empty; `given` [chosen], or empty: the experts, if they do not depend on
 /// scores. Of equal scores, the lower expert wins; NaN counts as the lowest.
 expert_choice choose_experts(const expert_config& config, std::span<const float> logits,
                              std::span<const float> correction = {}, std::span<const int> given = {});

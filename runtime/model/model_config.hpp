@@ -13,6 +13,7 @@
 #include "runtime/model/rope.hpp"
 #include "runtime/support/types.hpp"
 
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -31,7 +32,7 @@ enum class norm_type : std::uint8_t { rms, layer };
 /// the residual (`sum`), as the first transformers did; or nothing, as streams are normed where they are mixed (`none`).
 enum class norm_place : std::uint8_t { before, after, both, sum, none };
 
-enum class position_type : std::uint8_t { rotary, learned, alibi };
+enum class position_type : std::uint8_t { rotary, learned, alibi, distances };
 
 /// Multi-head latent attention (https://arxiv.org/abs/2405.04434, section 2.1), computed in the absorbed form: a
 /// token's key is [normed latent, rotated shared key], its value the latent; one KV head serves all heads of queries.
@@ -91,12 +92,24 @@ struct compressed_config {
   bool operator==(const compressed_config&) const = default;
 };
 
+/// Learned numbers in place of rotations (kernels/distance_attention.hpp): each head of a row mixes `width` rows of
+/// numbers, which have one for each distance below an extent: in layers with a window that of the window.
+struct distance_config {
+  int width = 0; // 0: there are none
+  int extent = 0;
+
+  explicit operator bool() const { return width > 0; }
+  bool operator==(const distance_config&) const = default;
+};
+
 /// Scores of queries grow with their positions: by 1 + rate * log(1 + floor((position + first) / period)).
 struct query_growth {
   float rate = 0; // 0: they do not
   int period = 0;
   int first = 0;
-  bool unrotated = false; // only in layers without rotation
+  bool unrotated = false;  // only in layers without rotation
+  bool unwindowed = false; // only in layers without a window
+  bool smooth = false;     // by 1 + rate * log((position + first) / period), where that is above 1
 
   explicit operator bool() const { return rate != 0; }
   bool operator==(const query_growth&) const = default;
@@ -218,8 +231,10 @@ struct model_config {
   latent_config latent;   // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
   indexer_config indexer; // of latent attention, of grouped heads, or of entries
   compressed_config compressed;
-  float attention_scale = 0; // of q · k; 0: 1 / sqrt(head_dim)
-  float attention_cap = 0;   // scores are cap * tanh(score / cap); 0: not
+  distance_config distances;  // with positions `distances`
+  float attention_scale = 0;  // of q · k; 0: 1 / sqrt(head_dim)
+  bool inverse_scale = false; // or it is 1 / head_dim
+  float attention_cap = 0;    // scores are cap * tanh(score / cap); 0: not
   bool attention_sinks = false;
   bool window_sinks = false; // in layers with a window
   float alibi_scale = 1;     // alibi: of the distances, beside the heads' slopes
@@ -252,6 +267,15 @@ struct model_config {
   bool slides(int layer) const { return windows[static_cast<std::size_t>(layer)] > 0; }
   int head_dim_of(int layer) const { return local_head_dim > 0 && slides(layer) ? local_head_dim : head_dim; }
   int heads_of(int layer) const { return local_heads > 0 && slides(layer) ? local_heads : heads; }
+  float attention_scale_of(int layer) const {
+    const auto dim = static_cast<float>(head_dim_of(layer));
+    return inverse_scale ? 1 / dim : attention_scale != 0 ? attention_scale : 1 / std::sqrt(dim);
+  }
+  int distance_extent_of(int layer) const {
+    return slides(layer) ? windows[static_cast<std::size_t>(layer)] : distances.extent;
+  }
+  /// Numbers of a row by which a layer's heads mix those of distances.
+  int mixes_of(int layer) const { return heads_of(layer) * distances.width; }
   /// The width of a head's values as they are multiplied; the cache's is head_dim_of.
   int value_dim_of(int layer) const { return latent ? latent.value : value_dim > 0 ? value_dim : head_dim_of(layer); }
   norm_place norms_of(int layer) const {
@@ -353,6 +377,8 @@ struct model_config {
     return count;
   }
   int state_layers() const { return state_layer(part().end); }
+  /// Whether sequences have a state in the part that this describes.
+  bool has_states() const { return state_layers() > 0 || recurrent.type == recurrent_type::branches; }
 
   /// The first layer of the model that uses the block which a layer uses, if it uses any: the block is named after it.
   int block_layer(int layer) const { return first_with_block(layer, 0); }

@@ -36,7 +36,7 @@ model_products products_of(const model_config& config) {
         put(projection::k, qkv[1]);
         put(projection::v, qkv[2]);
       }
-      if (qkv.size() > 3) {
+      if (config.attention_gate && qkv.size() > 3) {
         result.gates.resize(result.layers.size());
         result.gates[as_size(i)] = qkv[3].shape[0];
       }

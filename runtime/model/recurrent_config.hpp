@@ -26,7 +26,8 @@ enum class recurrent_type : std::uint8_t {
   delta,             // gated DeltaNet: a decay for each head
   channel_delta,     // Kimi delta attention: for each dimension of a key
   ssd,               // Mamba 2
-  selective          // Mamba 1: a decay for each value and each dimension of a key, which all values share
+  selective,         // Mamba 1: a decay for each value and each dimension of a key, which all values share
+  branches // short convolutions of K, of V, and of what attention and MLP give: no layer is recurrent, all have states
 };
 
 struct recurrent_config {

@@ -1,5 +1,6 @@
 #include "runtime/model/recurrent_layers.hpp"
 
+#include "runtime/model/branch_convolutions.hpp"
 #include "runtime/support/types.hpp"
 
 #include <utility>
@@ -35,6 +36,7 @@ std::vector<wanted_tensor> recurrent_tensors::in() const {
               of("beta_proj.weight", heads), of("rate_down.weight", rank), of("gate_down.weight", rank)};
     case ssd: return {of("gate_proj.weight", inner), of("conv_proj.weight", channels), of("rate_proj.weight", heads)};
     case selective: return {of("conv_proj.weight", inner), of("gate_proj.weight", inner)};
+    case branches:
     case none: break;
   }
   return {};
@@ -152,6 +154,9 @@ int recurrent_inner(const model_config& config) {
 kernels::state_shape state_shape_of(const model_config& config, int running, int snapshots, int pending) {
   const auto& r = config.recurrent;
   std::vector<kernels::spread_shape> spread; // the tokens before, then the convolution of each layer with n-grams
+  for (int i = config.part().first; r.type == recurrent_type::branches && i < config.part().end; ++i)
+    for (const auto site : branch_sites) // see branch_state
+      spread.push_back({.channels = branch_channels(config, i, site), .taps = r.taps});
   for (int i = config.part().first; i < config.part().end; ++i) {
     if (!config.grams.at(i))
       continue;

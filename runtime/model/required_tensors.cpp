@@ -1,4 +1,5 @@
 // The part of tensor_names that knows which tensors a model needs, and checks whether a checkpoint has them.
+#include "runtime/model/branch_convolutions.hpp"
 #include "runtime/model/gram_layers.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
@@ -102,6 +103,8 @@ std::vector<wanted_tensor> tensor_names::all() const {
       add(qk_norms(layer), false);
       if (config_.has_sinks(layer))
         result.push_back(sinks(layer));
+      if (config_.distances)
+        result.push_back(distances(layer));
       add(qkv(layer), config_.qkv_bias);
       add(o(layer), config_.o_bias);
     }
@@ -115,6 +118,8 @@ std::vector<wanted_tensor> tensor_names::all() const {
       for (int h = 0; h < config_.heads; ++h)
         add({latent_key(layer, h), latent_value(layer, h)}, false);
     }
+    if (config_.recurrent.type == recurrent_type::branches)
+      add(branch_tensors(config_, layer).all(), false);
     if (config_.grams.at(layer))
       add(gram_tensors(config_, layer).all(), false);
     if (config_.compressed && parts.attention) {

@@ -25,7 +25,7 @@ std::size_t kv_bytes_per_token(const model_config& config, kernels::kv_type type
 }
 
 std::size_t state_bytes_per_sequence(const model_config& config) {
-  return config.state_layers() == 0 ? 0 : state_shape_of(config, 1, 0, 0).slot_bytes();
+  return config.has_states() ? state_shape_of(config, 1, 0, 0).slot_bytes() : 0;
 }
 
 } // namespace troupe

@@ -41,6 +41,8 @@ std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
                                     {p + "v_proj.weight", {as_size(config_.kv_heads_of(layer)) * value, read}}};
   if (config_.attention_gate)
     result.push_back({p + "attn_gate.weight", {as_size(config_.heads_of(layer)) * value, hidden_}});
+  if (config_.distances)
+    result.push_back({p + "distance_proj.weight", {as_size(config_.mixes_of(layer)), hidden_}});
   return result;
 }
 
@@ -146,7 +148,7 @@ std::vector<wanted_tensor> tensor_names::activation(int layer) const {
 
 bool tensor_names::on_host(const std::string& name) {
   return name.ends_with(".e_score_correction_bias") || name.ends_with(".layer_scalar") ||
-    name.ends_with(".expert_scale") || name.ends_with(".rotary_emb.alpha") ||
+    name.ends_with(".branches.scale") || name.ends_with(".expert_scale") || name.ends_with(".rotary_emb.alpha") ||
     name.find(".softmax_scaling.") != name.npos || name.find(".act_fn.") != name.npos ||
     (name.find("hyper_connection") != name.npos && (name.ends_with(".base") || name.ends_with(".scale")));
 }

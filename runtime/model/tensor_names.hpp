@@ -68,7 +68,12 @@ public:
   std::vector<wanted_tensor> gate_up_pairs(int layer) const;
   std::vector<wanted_tensor> qkv_pairs(int layer) const;
 
-  // Matrices that one op multiplies with. Behind q, k and v comes attn_gate, if there is one.
+  wanted_tensor distances(int layer) const {
+    return {prefix(layer) + "self_attn.distances",
+            {as_size(config_.distances.width), as_size(config_.distance_extent_of(layer))}};
+  }
+
+  // Matrices that one op multiplies with. Behind q, k and v comes attn_gate or distance_proj, if there is one.
   std::vector<wanted_tensor> qkv(int layer) const;
   std::vector<wanted_tensor> o(int layer) const;
 
@@ -217,7 +222,8 @@ public:
     return {prefix(layer) + "mlp.gate.weight", {as_size(config_.experts.count), hidden_}};
   }
   wanted_tensor router_correction(int layer) const {
-    return {prefix(layer) + "mlp.gate.e_score_correction_bias", {as_size(config_.experts.count)}};
+    return {prefix(layer) + "mlp.gate.e_score_correction_bias",
+            {as_size(config_.experts.count - config_.experts.always)}};
   }
   std::vector<wanted_tensor> expert_gate_up(int layer, int expert) const {
     return mlp(layer, "mlp.experts." + std::to_string(expert) + ".", as_size(config_.experts.ffn));

@@ -66,6 +66,12 @@ MODELS = {
         mamba_d_state=6, mamba_ngroups=2, n_mamba_heads=4, chunk_size=8, num_hidden_layers=6, num_mem_blocks=2,
         num_key_value_heads=4, adapter_rank=5, use_shared_attention_adapter=True,
         layers_block_type=["hybrid", "hybrid", "linear_attention", "hybrid", "linear_attention", "hybrid"])),
+    "inkling": ("inkling_text", dict(
+        head_dim=8, swa_head_dim=6, swa_num_attention_heads=8, swa_num_key_value_heads=4, sliding_window_size=9, d_rel=3,
+        rel_extent=12, log_scaling_n_floor=10, log_scaling_alpha=0.5, conv_kernel_size=3, moe_intermediate_size=12,
+        layer_types=["hybrid", "hybrid_sliding", "hybrid_sliding"], mlp_layer_types=["sparse", "dense", "sparse"],
+        n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=2, route_scale=1.5,
+        logits_mup_width_multiplier=0.5)),
 }
 
 

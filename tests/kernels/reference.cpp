@@ -137,6 +137,36 @@ std::vector<double> attention(const std::vector<double>& q, const std::vector<st
   return out;
 }
 
+std::vector<double> distance_attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
+                                       const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
+                                       double scale, const std::vector<double>& mix,
+                                       const std::vector<float>& numbers) {
+  const auto extent = numbers.size() / mix.size();
+  std::vector<double> scores;
+  for (std::size_t t = from; t < to; ++t) {
+    const auto distance = to - 1 - t;
+    double score = 0;
+    for (std::size_t d = 0; d < q.size(); ++d)
+      score += q[d] * keys[t][d];
+    score *= scale;
+    for (std::size_t i = 0; distance < extent && i < mix.size(); ++i)
+      score += mix[i] * numbers[i * extent + distance];
+    scores.push_back(score);
+  }
+  const double highest = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  std::vector<double> out(q.size());
+  for (std::size_t t = from; t < to; ++t) {
+    const double weight = std::exp(scores[t - from] - highest);
+    sum += weight;
+    for (std::size_t d = 0; d < q.size(); ++d)
+      out[d] += weight * values[t][d];
+  }
+  for (double& x : out)
+    x /= sum;
+  return out;
+}
+
 std::vector<double> layer_norm(const std::vector<double>& x, const float* weight, const float* bias, double eps) {
   const auto n = static_cast<double>(x.size());
   double mean = 0, variance = 0;

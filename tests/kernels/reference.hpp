@@ -60,4 +60,10 @@ std::vector<double> shaped_attention(const std::vector<double>& q, const std::ve
                                      const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
                                      const attention_scores& how, std::size_t head);
 
+/// One query at position to - 1 whose scores have numbers of distances, too: `mix` [width] of the rows of `numbers`
+/// [width, extent].
+std::vector<double> distance_attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
+                                       const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
+                                       double scale, const std::vector<double>& mix, const std::vector<float>& numbers);
+
 } // namespace troupe::kernels::reference

@@ -50,6 +50,33 @@ struct score_shape {
   }
 };
 
+/// Adds what a query's learned numbers say of distances. In units of ln 2.
+struct distance_shape {
+  static constexpr bool changes = true;
+  const float *table, *mix;
+  std::size_t stride;
+  int width, extent;
+  int first; // where in the table the distance of the partition's first token is
+
+  distance_shape(const attention_op& op, const attention_query& query, int partition)
+    : table(op.distances),
+      mix(query.mix),
+      stride(op.distance_stride),
+      width(op.distance_width),
+      extent(op.distance_extent),
+      first(partition * partition_size - query.position + extent - 1) {}
+
+  vec operator()(vec s, int token) const {
+    const int at = first + token;
+    if (at <= -lanes || at >= extent)
+      return s;
+    vec sum = zero();
+    for (int i = 0; i < width; ++i)
+      sum = fma(broadcast(mix[i]), load(table + i * stride + at), sum);
+    return fma(sum, broadcast(log2_e), s);
+  }
+};
+
 /// Scores as they are.
 struct plain_scores {
   static constexpr bool changes = false;
@@ -160,6 +187,9 @@ std::size_t run_partition(const attention_op& op, const attention_tile& tile, in
       const float highest = tile.queries[i].highest;
       if (shaped)
         exponentiate(products, score_shape(op, tile.queries[i], partition), scratch, i, first, s->last, op.least,
+                     highest, state);
+      else if (op.distances != nullptr)
+        exponentiate(products, distance_shape(op, tile.queries[i], partition), scratch, i, first, s->last, op.least,
                      highest, state);
       else
         exponentiate(products, plain_scores(), scratch, i, first, s->last, op.least, highest, state);

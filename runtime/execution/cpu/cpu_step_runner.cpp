@@ -39,7 +39,7 @@ cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::back
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
   if (const auto* own = backend_->storable(); own && own->shards() == 1) // ranks wait for each other: all must run
     pool_ = &own->pool();
-  if (const auto& config = decoder_.weights().config; config.state_layers() > 0)
+  if (const auto& config = decoder_.weights().config; config.has_states())
     states_ = dynamic_cast<kernels::recurrent_ops&>(*backend_).make_state_cache(
       state_shape_of(config, spec.sizes.sequences, spec.snapshots, most_state_guesses));
   for (const auto* each : repertoire())

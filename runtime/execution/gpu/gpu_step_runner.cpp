@@ -47,7 +47,7 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
     image_offset_(spec.image_offset),
     state_offset_(spec.state_offset),
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
-  if (const auto& config = decoder_.weights().config; config.state_layers() > 0)
+  if (const auto& config = decoder_.weights().config; config.has_states())
     states_ = dynamic_cast<kernels::recurrent_ops&>(*backend_).make_state_cache(
       state_shape_of(config, spec.sizes.sequences, spec.snapshots, most_state_guesses));
   if (const auto devices = backend_->softmax().size(); spec.softmax && devices > 0) {

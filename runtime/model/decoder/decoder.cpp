@@ -30,6 +30,8 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
     hyper_.emplace(step_);
   if (step_.config().shared_blocks)
     blocks_.emplace(step_, attention_);
+  if (step_.config().recurrent.type == recurrent_type::branches)
+    attention_.convolve_with(convolutions_.emplace(step_));
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
@@ -55,6 +57,8 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
     states_->begin(who);
   if (grams_)
     grams_->begin(*states_->current());
+  if (convolutions_)
+    convolutions_->begin(*states_->current());
   const auto part = config.part();
   if (blocks_ && !part.embeds)
     blocks_->begin();
@@ -84,6 +88,8 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
       hyper_->clear();
     if (parts.recurrence)
       states_->add(i, normed);
+    if (convolutions_)
+      convolutions_->enter(i, branch_site::attention);
     if (parts.attention && !layer.block)
       attention_.add(i, normed, cache, who);
     if (hyper_ && parts.mixes())
@@ -95,6 +101,8 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
         step_.normalise(normed, residual, layer.post_norm);
       if (hyper_)
         hyper_->clear();
+      if (convolutions_)
+        convolutions_->enter(i, branch_site::mlp);
       mlps_.add(i, normed);
       if (hyper_)
         hyper_->write();

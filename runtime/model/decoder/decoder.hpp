@@ -5,6 +5,7 @@
 #include "kernels/ops.hpp"
 #include "runtime/model/decoder/decoder_attention.hpp"
 #include "runtime/model/decoder/decoder_blocks.hpp"
+#include "runtime/model/decoder/decoder_convolutions.hpp"
 #include "runtime/model/decoder/decoder_grams.hpp"
 #include "runtime/model/decoder/decoder_hyper.hpp"
 #include "runtime/model/decoder/decoder_inputs.hpp"
@@ -97,11 +98,12 @@ private:
   decoder_inputs inputs_;
   decoder_attention attention_;
   decoder_mlps mlps_;
-  std::optional<decoder_states> states_;   // if the model has recurrent layers
-  std::optional<decoder_grams> grams_;     // if layers have tables of n-grams
-  std::optional<decoder_streams> streams_; // if layers compute one of several
-  std::optional<decoder_hyper> hyper_;     // if what they read is mixed of several
-  std::optional<decoder_blocks> blocks_;   // if layers share some
+  std::optional<decoder_states> states_;             // if the model has recurrent layers
+  std::optional<decoder_grams> grams_;               // if layers have tables of n-grams
+  std::optional<decoder_streams> streams_;           // if layers compute one of several
+  std::optional<decoder_hyper> hyper_;               // if what they read is mixed of several
+  std::optional<decoder_blocks> blocks_;             // if layers share some
+  std::optional<decoder_convolutions> convolutions_; // if some are beside attention and MLPs
 };
 
 } // namespace troupe

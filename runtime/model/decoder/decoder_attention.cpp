@@ -2,8 +2,6 @@
 
 #include "runtime/model/decoder/decoder_tensors.hpp"
 
-#include <cmath>
-
 namespace troupe {
 
 namespace {
@@ -32,6 +30,8 @@ decoder_attention::decoder_attention(decoder_step& step, decoder_positions& posi
     indexer_ = std::make_unique<decoder_indexer>(step, positions);
   if (config.attention_gate)
     gate_ = &dynamic_cast<kernels::recurrent_ops&>(backend_);
+  if (config.distances)
+    distances_ = &dynamic_cast<kernels::distance_attention&>(backend_);
 }
 
 void decoder_attention::add(int i, const tensor& normed, kernels::kv_cache& cache, const kernels::batch& who) {
@@ -62,19 +62,23 @@ void decoder_attention::attend(int i, const tensor& normed, const tensor& attend
   const auto& layer = step_.layer(i);
   const auto dim = as_size(config.head_dim_of(i)), heads = as_size(config.heads_of(i)), q = heads * dim,
              kv = config.has_kv(i) ? as_size(config.kv_heads_of(i)) * dim : 0,
-             gates = config.attention_gate ? attended.cols : 0;
-  const auto all = buffer_rows(qkv_, dtype::f32, normed.rows, q + 2 * kv + gates);
-  const auto qkv = column_part(all, 0, q + 2 * kv);
+             gates = config.attention_gate ? attended.cols : 0, mixes = as_size(config.mixes_of(i));
+  const auto all = buffer_rows(qkv_, dtype::f32, normed.rows, q + 2 * kv + gates + mixes);
+  const auto qkv = column_part(all, 0, q + 2 * kv), queries = column_part(all, 0, q),
+             mixed = column_part(all, q + 2 * kv + gates, mixes);
   const int window = config.windows[as_size(i)], cached = config.cache_layer_of(i);
   const bool narrow = attended.cols < q;
   const auto product = narrow ? buffer_rows(spread_, dtype::f32, normed.rows, layer.qkv->outputs) : all;
   step_.multiply(i, product_site::qkv, product, normed, *layer.qkv, layer.qkv_bias, kernels::store::set);
   if (narrow)
     spread_values(i, all, product);
+  if (convolutions_ != nullptr)
+    convolutions_->change_cached(i, column_part(qkv, q, kv), column_part(qkv, q + kv, kv));
   normalise_heads(i, qkv);
   if (config.qkv_clip > 0)
     backend_.clamp(qkv, config.qkv_clip);
-  positions_.grow(i, column_part(qkv, 0, q));
+  if (!config.distances)
+    positions_.grow(i, queries);
   kernels::head_norm norm;
   if (config.qk_normed(i) && !config.qk_norm_whole) {
     const bool plain = config.qk_norm_plain;
@@ -84,9 +88,12 @@ void decoder_attention::attend(int i, const tensor& normed, const tensor& attend
   backend_.rope_write_kv(qkv, config.heads_of(i), norm, positions_.rotation_of(i), cache, cached, who);
   if (kv > 0)
     backend_.copy_tokens(cache, cached, who.common);
-  kernels::attention_scores scores{config.attention_scale != 0 ? config.attention_scale
-                                                               : 1 / std::sqrt(static_cast<float>(dim)),
-                                   window, config.attention_cap, positions_.slopes(), float_data(layer.sinks)};
+  if (config.distances) { // behind the norm, and what distances add grows, too
+    positions_.grow(i, queries);
+    positions_.grow(i, mixed);
+  }
+  kernels::attention_scores scores{config.attention_scale_of(i), window, config.attention_cap, positions_.slopes(),
+                                   float_data(layer.sinks)};
   scores.chunk = config.chunk_of(i);
   scores.threshold = step_.weights->attention_threshold;
   if (config.encoder)
@@ -95,6 +102,10 @@ void decoder_attention::attend(int i, const tensor& normed, const tensor& attend
   if (config.chooses(i)) {
     indexer_->choose(i, normed, cache, who);
     indexer_->attend(wide, qkv, scores, cache, cached, who);
+  } else if (config.distances) {
+    distances_->attend_by_distance(
+      wide, qkv, config.heads_of(i), scores,
+      {mixed, float_data(layer.distances), config.distances.width, config.distance_extent_of(i)}, cache, cached, who);
   } else {
     backend_.shaped_attention(wide, qkv, config.heads_of(i), scores, cache, cached, who);
   }

@@ -3,8 +3,10 @@
 // decoder_compressed's.
 #pragma once
 
+#include "kernels/distance_attention.hpp"
 #include "kernels/ops.hpp"
 #include "runtime/model/decoder/decoder_compressed.hpp"
+#include "runtime/model/decoder/decoder_convolutions.hpp"
 #include "runtime/model/decoder/decoder_indexer.hpp"
 #include "runtime/model/decoder/decoder_latents.hpp"
 #include "runtime/model/decoder/decoder_positions.hpp"
@@ -18,6 +20,9 @@ class decoder_attention {
 public:
   /// Borrows both.
   decoder_attention(decoder_step& step, decoder_positions& positions);
+
+  /// K and V are convolved, too.
+  void convolve_with(decoder_convolutions& convolutions) { convolutions_ = &convolutions; }
 
   /// residual += attention of layer `i`, which reads `normed`.
   void add(int i, const kernels::tensor& normed, kernels::kv_cache& cache, const kernels::batch& who);
@@ -38,11 +43,13 @@ private:
   decoder_step& step_;
   kernels::backend& backend_;
   decoder_positions& positions_;
-  kernels::buffer qkv_, spread_, ones_;            // see activation_sizes
-  kernels::recurrent_ops* gate_ = nullptr;         // the backend's, if the model's attention has gates
-  std::unique_ptr<decoder_latents> latents_;       // if the model's attention is latent
-  std::unique_ptr<decoder_indexer> indexer_;       // if it is not, but sees chosen positions
-  std::unique_ptr<decoder_compressed> compressed_; // if its keys are compressed
+  kernels::buffer qkv_, spread_, ones_;              // see activation_sizes
+  kernels::recurrent_ops* gate_ = nullptr;           // the backend's, if the model's attention has gates
+  kernels::distance_attention* distances_ = nullptr; // likewise, if it has numbers for distances
+  decoder_convolutions* convolutions_ = nullptr;     // or null
+  std::unique_ptr<decoder_latents> latents_;         // if the model's attention is latent
+  std::unique_ptr<decoder_indexer> indexer_;         // if it is not, but sees chosen positions
+  std::unique_ptr<decoder_compressed> compressed_;   // if its keys are compressed
 };
 
 } // namespace troupe

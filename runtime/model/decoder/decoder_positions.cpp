@@ -3,6 +3,7 @@
 #include "runtime/model/decoder/decoder_tensors.hpp"
 #include "runtime/model/rope.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace troupe {
@@ -23,6 +24,8 @@ decoder_positions::decoder_positions(const model_config& config, kernels::backen
       *config.local_rope, config.local_head_dim > 0 ? config.local_head_dim : config.head_dim, max_context, backend);
   if (config.positions != position_type::rotary || !config.unrotated.empty())
     unrotated_.rows = backend.upload(unrotated_table(config.head_dim, max_context));
+  if (config.positions != position_type::rotary && config.local_head_dim > 0)
+    local_unrotated_.rows = backend.upload(unrotated_table(config.local_head_dim, max_context));
   if (config.positions == position_type::learned)
     require_in_decoder(as_size(max_context) + config.position_offset <= config.position_rows,
                        "more positions than learned ones");
@@ -41,22 +44,27 @@ void decoder_positions::begin(const kernels::batch& who) {
     for (const auto& s : who.sequences)
       for (std::int32_t r = 0; r < s.rows; ++r)
         logarithms_.push_back(std::log(static_cast<float>(s.first_position + r + 1)));
-  if (config_.growth)
+  if (const auto& growth = config_.growth; growth)
     for (const auto& s : who.sequences)
-      for (std::int32_t r = 0; r < s.rows; ++r)
-        growth_.push_back(config_.growth.rate *
-                          std::log1p(std::floor(static_cast<float>(s.first_position + r + config_.growth.first) /
-                                                static_cast<float>(config_.growth.period))));
+      for (std::int32_t r = 0; r < s.rows; ++r) {
+        const auto periods = static_cast<float>(s.first_position + r + growth.first) /
+          static_cast<float>(growth.period);
+        growth_.push_back(growth.rate *
+                          (growth.smooth ? std::log(std::max(1.0f, periods)) : std::log1p(std::floor(periods))));
+      }
 }
 
 const rotation& decoder_positions::whole_rotation_of(int layer) const {
-  return config_.is_unrotated(layer) ? unrotated_ : config_.rotates_locally(layer) ? local_rope_ : rope_;
+  if (config_.is_unrotated(layer))
+    return config_.slides(layer) && local_unrotated_.rows ? local_unrotated_ : unrotated_;
+  return config_.rotates_locally(layer) ? local_rope_ : rope_;
 }
 
 const float* decoder_positions::slopes() const { return float_data(slopes_); }
 
 void decoder_positions::grow(int layer, const kernels::tensor& queries) {
-  if (config_.growth && (!config_.growth.unrotated || config_.is_unrotated(layer)))
+  if (config_.growth && (!config_.growth.unrotated || config_.is_unrotated(layer)) &&
+      (!config_.growth.unwindowed || !config_.slides(layer)))
     backend_.add_rows(queries, queries, 1, nullptr, growth_.data());
 }
 

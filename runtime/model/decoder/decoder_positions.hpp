@@ -42,7 +42,7 @@ public:
 private:
   const model_config& config_;
   kernels::backend& backend_;
-  rotation rope_, local_rope_, unrotated_;
+  rotation rope_, local_rope_, unrotated_, local_unrotated_;
   kernels::buffer slopes_;
   std::vector<float> growth_, logarithms_; // of the step's queries, less 1; or empty
 };

@@ -1,5 +1,6 @@
 #include "runtime/model/decoder/decoder_sizes.hpp"
 
+#include "runtime/model/branch_convolutions.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/support/types.hpp"
@@ -39,7 +40,8 @@ namespace {
 bool changes_branches(const model_config& config) {
   return config.hyper || config.norms == norm_place::after || config.norms == norm_place::both ||
     config.residual_scale != 1 || config.experts.count > 0 || config.layer_inputs > 0 ||
-    config.recurrent.out_scale != 1 || config.recurrent.attention_scale != 1 || config.shared_blocks;
+    config.recurrent.type == recurrent_type::branches || config.recurrent.out_scale != 1 ||
+    config.recurrent.attention_scale != 1 || config.shared_blocks;
 }
 
 std::size_t rope_tables(const model_config& config, int max_context) {
@@ -54,8 +56,11 @@ std::size_t rope_tables(const model_config& config, int max_context) {
 
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context) {
   const auto rows = as_size(max_rows), hidden = as_size(config.hidden), element = size_of(compute);
-  std::size_t q = 0, kv = 0, dense = 0;
+  std::size_t q = 0, kv = 0, dense = 0, mixes = 0, branches = 0;
   for (int i = 0; i < config.layers; ++i) {
+    mixes = std::max(mixes, as_size(config.mixes_of(i)));
+    for (const auto site : branch_sites)
+      branches = std::max(branches, as_size(branch_channels(config, i, site)));
     q = std::max(q, as_size(config.heads_of(i)) * as_size(config.head_dim_of(i)));
     kv = std::max(kv, as_size(config.kv_heads_of(i)) * as_size(config.head_dim_of(i)));
     dense = std::max(dense, as_size(config.ffn_of(i)));
@@ -65,9 +70,13 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     {dense, as_size(config.layer_inputs), as_size(experts.chosen) * as_size(experts.ffn), as_size(experts.shared_ffn)});
   activation_sizes bytes;
   bytes.rope = rope_tables(config, max_context) * as_size(max_context) * as_size(config.head_dim) * sizeof(float);
+  if (config.positions != position_type::rotary)
+    bytes.rope += as_size(max_context) * as_size(config.local_head_dim) * sizeof(float);
   bytes.residual = rows * hidden * sizeof(float);
   bytes.normed = rows * hidden * element;
-  bytes.qkv = rows * (q + 2 * kv + (config.attention_gate ? q : 0)) * sizeof(float);
+  bytes.qkv = rows * (q + 2 * kv + (config.attention_gate ? q : 0) + mixes) * sizeof(float);
+  if (config.recurrent.type == recurrent_type::branches)
+    bytes.branches = rows * branches * sizeof(float);
   bytes.attended = rows * q * element;
   if (config.value_dim > 0)
     bytes.spread = bytes.qkv;

@@ -14,7 +14,7 @@ struct activation_sizes {
   std::size_t rope = 0;     // [max_context, head_dim], f32, for each kind of layer and length (rope_border)
   std::size_t residual = 0; // [max_rows, hidden], f32
   std::size_t normed = 0;   // [max_rows, hidden], compute type
-  std::size_t qkv = 0;      // [max_rows, (heads + 2 kv_heads) * head_dim], f32
+  std::size_t qkv = 0;      // [max_rows, (heads + 2 kv_heads) * head_dim], f32; then mixes of distances
   std::size_t attended = 0; // [max_rows, heads * head_dim], compute type
   std::size_t spread = 0;   // heads with narrow values: what qkv gives, f32, later [max_rows, heads * head_dim]
   std::size_t ffn = 0;      // [max_rows, ffn or that of all experts that a row chooses], compute type
@@ -80,9 +80,11 @@ struct activation_sizes {
   std::size_t grams_streams = 0; // [max_rows, streams * hidden], f32; there are three of these
   std::size_t grams_values = 0;  // [max_rows, hidden], f32
 
+  std::size_t branches = 0; // [max_rows, channels of the widest], f32: convolutions beside attention and MLPs
+
   std::size_t total() const {
-    return grams_found + grams_narrow + 3 * grams_streams + grams_values + rope + shortcut + index_input + residual +
-      normed + qkv + attended + spread + ffn + branch + router + weighed + inputs + ones + latent_down +
+    return branches + grams_found + grams_narrow + 3 * grams_streams + grams_values + rope + shortcut + index_input +
+      residual + normed + qkv + attended + spread + ffn + branch + router + weighed + inputs + ones + latent_down +
       latent_queries + latents + latent_inputs + index + index_weights + chosen + 2 * streams + routed + laurel +
       laurel_down + laurel_low + gates + recurrent_in + convolved + recurred + recurrent_rates + recurrent_low +
       hyper_streams + hyper_normed + hyper_mix + hyper_ones + compressed_down + compressed_made + compressed_over +

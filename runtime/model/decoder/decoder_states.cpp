@@ -67,7 +67,7 @@ decoder_states::decoder_states(decoder_step& step)
 void decoder_states::begin(const kernels::batch& who) {
   const auto& config = step_.config();
   states_ = nullptr;
-  if (config.state_layers() == 0)
+  if (!config.has_states())
     return;
   if (who.recurrent != nullptr) {
     const auto& step = *who.recurrent;

@@ -106,7 +106,7 @@ void decoder_step::activate(int i, const tensor& out, const tensor& in) {
 void decoder_step::add_branch(int i, product_site site, const tensor& in, const kernels::matrix& w,
                               const kernels::buffer& bias, const norm_weights& norm, float scale) {
   const bool of_sum = config().norms == norm_place::sum;
-  if ((!norm.weight || of_sum) && config().residual_scale * scale == 1) {
+  if ((!norm.weight || of_sum) && config().residual_scale * scale == 1 && change == nullptr) {
     multiply(i, site, residual(), in, w, bias, kernels::store::add);
     if (of_sum)
       normalise(residual(), residual(), norm);
@@ -117,9 +117,10 @@ void decoder_step::add_branch(int i, product_site site, const tensor& in, const 
 }
 
 void decoder_step::add_changed(const tensor& branch, const norm_weights& norm, float scale) {
+  const auto added = change != nullptr ? change->changed(branch) : branch;
   if (norm.weight)
-    normalise(branch, branch, norm, nullptr, config().after_eps);
-  backend.add_rows(residual(), branch, config().residual_scale * scale);
+    normalise(added, added, norm, nullptr, config().after_eps);
+  backend.add_rows(residual(), added, config().residual_scale * scale);
 }
 
 } // namespace troupe

@@ -21,6 +21,15 @@ class low_rank_products; // kernels/low_rank.hpp
 
 namespace troupe {
 
+/// What else is done to what attention or an MLP gives, ahead of the residual.
+class branch_change {
+public:
+  virtual ~branch_change() = default;
+
+  /// f32 [rows, hidden], as `branch`; valid until the next call.
+  virtual kernels::tensor changed(const kernels::tensor& branch) = 0;
+};
+
 class decoder_step {
 public:
   /// For steps of up to `max_rows` rows and positions below `max_context`.
@@ -67,11 +76,11 @@ public:
   /// out = what layer `i` activates of the product with `mlp.gate_up`, and of what is added to it.
   void activate(int i, const kernels::tensor& out, const kernels::tensor& in);
 
-  /// residual += the product of a site of layer `i`, normalised and scaled as the model asks.
+  /// residual += the product of a site of layer `i`, changed, normalised and scaled as the model asks.
   void add_branch(int i, product_site site, const kernels::tensor& in, const kernels::matrix& w,
                   const kernels::buffer& bias, const norm_weights& norm, float scale = 1);
 
-  /// residual += branch, normalised and scaled as the model asks.
+  /// residual += branch, changed, normalised and scaled as the model asks.
   void add_changed(const kernels::tensor& branch, const norm_weights& norm, float scale = 1);
 
   std::vector<token_id> tokens; // of the step's rows, in a part that embeds them
@@ -79,6 +88,7 @@ public:
   kernels::backend& backend;
   weight_walk walk;             // through weights that are in a file
   const activation_sizes bytes; // of the parts' buffers
+  branch_change* change = nullptr;
 
 private:
   /// What requests add to a product, or the layer itself.

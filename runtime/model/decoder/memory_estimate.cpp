@@ -1,5 +1,6 @@
 #include "runtime/model/decoder/memory_estimate.hpp"
 
+#include "kernels/distance_attention.hpp"
 #include "kernels/planned_steps.hpp"
 #include "runtime/model/decoder/decoder_sizes.hpp"
 #include "runtime/model/gram_layers.hpp"
@@ -56,7 +57,7 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
   steps.rows = as_size(largest.rows);
   steps.logit_rows = steps.sequences = std::min(as_size(largest.logit_rows), steps.rows);
   steps.context = as_size(largest.context);
-  steps.recurrent = config.state_layers() > 0;
+  steps.recurrent = config.has_states();
   steps.heads = std::max(config.heads, config.local_heads);
   steps.cache = kv_shape_of(config, precision, 0);
   if (config.indexer)
@@ -91,6 +92,8 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
                                                                                   : 1);
     else if (w.name.ends_with("conv.weight") || w.name.ends_with(".recurrent.decay"))
       estimate.weights += w.shape[0] * w.shape[1] * sizeof(float);
+    else if (w.name.ends_with(".self_attn.distances"))
+      estimate.weights += w.shape[0] * (w.shape[1] + 2 * kernels::distance_padding) * sizeof(float);
   for (int i = config.part().first; config.shared_blocks && i < config.part().end; ++i)
     if (config.parts_of(i).attention)
       estimate.weights += pair_bytes(names.qkv_pairs(i), precision.compute) +

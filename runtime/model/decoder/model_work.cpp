@@ -126,10 +126,10 @@ std::size_t weight_bytes_read(const model_weights& weights, int rows) {
   const auto common = common_work(weights).bytes;
   if (experts.count == 0 || rows == 0)
     return common;
-  const double missed = std::pow(1 - double(experts.chosen) / experts.count, rows); // nulls are chosen, too
-  return common +
-    static_cast<std::size_t>(
-           std::llround((experts.count - experts.nulls) * (1 - missed) * double(work_per_expert(weights).bytes)));
+  const int some = experts.count - experts.always; // nulls are chosen, too
+  const double missed = std::pow(1 - double(experts.chosen - experts.always) / some, rows);
+  const double read = (some - experts.nulls) * (1 - missed) + experts.always;
+  return common + static_cast<std::size_t>(std::llround(read * double(work_per_expert(weights).bytes)));
 }
 
 std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int context) {
@@ -214,6 +214,9 @@ double prefill_operations(const model_config& config, int tokens) {
           (index * (config.indexer.reads_hidden || !config.latent ? config.hidden : config.latent.q_rank) +
            hidden * (config.indexer.dim + config.indexer.heads));
     }
+    if (config.distances)
+      multiply_adds += double(config.mixes_of(i)) *
+        (tokens * hidden + seen_by_all(tokens, config.distance_extent_of(i)));
     if (config.grams.at(i))
       multiply_adds += double(tokens) * config.grams.width() * (config.residual_width() + hidden);
   }

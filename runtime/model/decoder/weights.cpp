@@ -2,6 +2,7 @@
 
 #include "kernels/compressed_attention.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/distance_attention.hpp"
 #include "kernels/gaussian_gates.hpp"
 #include "kernels/gram_ops.hpp"
 #include "kernels/low_rank.hpp"
@@ -9,6 +10,7 @@
 #include "runtime/checkpoint/packed/packed_cache.hpp"
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/model/branch_convolutions.hpp"
 #include "runtime/model/decoder/decoder_sizes.hpp"
 #include "runtime/model/decoder/weight_placement.hpp"
 #include "runtime/model/decoder/weight_reader.hpp"
@@ -121,6 +123,8 @@ private:
       layer.recurrent = load_recurrence(i);
     if (config.grams.at(i))
       layer.grams = load_grams(i);
+    if (config.recurrent.type == recurrent_type::branches)
+      layer.branches = load_branches(i);
     if (config.shared_blocks && parts.attention)
       layer.block = load_block(i);
     if (config.borrows_block(i))
@@ -189,6 +193,8 @@ private:
     }
     if (config.has_sinks(i))
       layer.sinks = vector({names_.sinks(i)});
+    if (config.distances)
+      layer.distances = load_distances(i);
     layer.qkv = matrix(groups_.qkv(i));
     layer.qkv_bias = bias(names_.qkv(i), config.qkv_bias);
     layer.o = matrix(groups_.o(i));
@@ -231,14 +237,41 @@ private:
     return layer;
   }
 
-  kernels::buffer load_convolution(const std::vector<wanted_tensor>& stored) {
+  std::vector<float> read_convolution(const std::vector<wanted_tensor>& stored) {
     std::vector<float> weights;
     for (const auto& w : stored) {
       append(weights, {w.name, {w.shape[0] * w.shape[1]}});
       report(w);
     }
     const auto taps = stored.front().shape[1];
-    return upload(tap_major(weights, weights.size() / taps, taps));
+    return tap_major(weights, weights.size() / taps, taps);
+  }
+
+  kernels::buffer load_convolution(const std::vector<wanted_tensor>& stored) {
+    return upload(read_convolution(stored));
+  }
+
+  std::unique_ptr<const branch_weights> load_branches(int i) {
+    const branch_tensors tensors(to_.config, i);
+    const float scale = host_number(tensors.scale());
+    auto branches = std::make_unique<branch_weights>();
+    for (const auto site : branch_sites) {
+      const auto wanted = tensors.convolution(site);
+      auto weights = read_convolution({wanted});
+      for (auto of_row = weights.size() - wanted.shape[0]; of_row < weights.size(); ++of_row)
+        weights[of_row] += 1;
+      if (site == branch_site::mlp)
+        for (float& w : weights)
+          w *= scale;
+      branches->convolutions[static_cast<std::size_t>(site)] = upload(weights);
+    }
+    return branches;
+  }
+
+  kernels::buffer load_distances(int i) {
+    std::vector<float> numbers;
+    append_matrix(numbers, names_.distances(i));
+    return upload(kernels::distance_table(numbers, to_.config.distances.width, to_.config.distance_extent_of(i)));
   }
 
   std::unique_ptr<const gram_weights> load_grams(int i) {
@@ -501,6 +534,10 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     throw failure(errc::unsupported,
                   "models of the family `" + config.family + "` need " + needs + "; this is " + backend.description());
   };
+  const bool has_grams = dynamic_cast<const kernels::gram_ops*>(&backend) != nullptr;
+  if ((config.distances && dynamic_cast<const kernels::distance_attention*>(&backend) == nullptr) ||
+      (config.recurrent.type == recurrent_type::branches && !has_grams))
+    refuse("learned numbers for distances and short convolutions beside attention, which only CPUs compute so far");
   const bool has_recurrence = dynamic_cast<const kernels::recurrent_ops*>(&backend) != nullptr;
   if (config.recurrent && !has_recurrence)
     refuse("recurrent layers, which CPUs and NVIDIA GPUs compute");
@@ -520,7 +557,7 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     refuse("attention over positions that an indexer chooses, which CPUs and single NVIDIA GPUs compute");
   else if (config.indexer.group > 1 && !sparse->has_groups())
     refuse("attention over groups of positions that an indexer chooses, which only CPUs compute so far");
-  if (config.grams && dynamic_cast<const kernels::gram_ops*>(&backend) == nullptr)
+  if (config.grams && !has_grams)
     refuse("tables of n-grams, which only CPUs look up so far");
   if ((config.shared_blocks.mlp_rank > 0 || config.shared_blocks.attention_rank > 0) &&
       dynamic_cast<const kernels::low_rank_products*>(&backend) == nullptr)

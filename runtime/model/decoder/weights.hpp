@@ -107,6 +107,12 @@ struct gram_weights {
   kernels::buffer key_norm, stream_norm, value_norm, convolution;
 };
 
+/// Convolutions beside attention and MLP, [taps][channels]: what they read is part of what they give, and so is the scale
+/// of the MLP's.
+struct branch_weights {
+  kernels::buffer convolutions[4]; // by branch_site
+};
+
 /// What a layer has of its own around a block that it shares with others.
 struct shared_block_weights {
   norm_weights joined_norm;                             // the block's, [2 hidden]
@@ -135,12 +141,15 @@ struct hyper_weights {
 };
 
 struct layer_weights {
-  // Null without attention; behind qkv come gates of the heads, if there are any. Layers may share them and the MLP.
+  // Null without attention; behind qkv come gates of the heads, or mixes of distances, if there are any. Layers may share
+  // them and the MLP.
   std::shared_ptr<const kernels::matrix> qkv;                          // [(heads + 2 kv_heads) * head_dim, hidden]
   std::shared_ptr<const kernels::matrix> o;                            // [hidden, heads * head_dim]
   std::unique_ptr<const shared_block_weights> block;                   // or null
   std::unique_ptr<const recurrent_weights> recurrent;                  // or null
   std::unique_ptr<const gram_weights> grams;                           // or null
+  std::unique_ptr<const branch_weights> branches;                      // or null
+  kernels::buffer distances;                                           // see kernels::distance_table; or null
   std::unique_ptr<const latent_weights> latent;                        // or null
   std::unique_ptr<const index_weights> indexer;                        // or null
   std::unique_ptr<const compressed_weights> compressed;                // or null

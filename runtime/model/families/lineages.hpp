@@ -106,7 +106,7 @@ void arrange_latent_attention(const model_config&, arrangement&);
   of(gemma3n_text) of(gemma4_text) of(glm) of(glm4) of(glm4_moe) of(glm4_moe_lite) of(glm_moe_dsa) of(gpt2) \
   of(gpt_bigcode) of(gpt_neox) of(gpt_oss) of(gptj) of(granite) of(granite_swa) of(granitemoe) of(hy_v3) of(hy_v4) \
   of(hunyuan_v1_dense) of(hunyuan_v1_moe) of(llama4_text) of(mellum) of(mimo_v2_flash) of(minicpm3) of(minimax_m2) of(minimax_m3_vl_text) \
-  of(ministral3) of(mistral4) of(mistral_large4_text) of(granitemoehybrid) of(internlm3) of(jina_embeddings_v3) of(kimi_linear) of(lfm2) \
+  of(ministral3) of(mistral4) of(mistral_large4_text) of(granitemoehybrid) of(inkling_text) of(internlm3) of(jina_embeddings_v3) of(kimi_linear) of(lfm2) \
   of(lfm2_moe) of(lfm3) of(mamba) of(mamba2) of(falcon_mamba) of(jamba) of(laguna) of(longcat_flash) of(mixtral) of(modernbert) of(mpt) of(muse_glimmer_text) of(nanochat) \
   of(nemotron) of(nemotron_h) of(nomic_bert) of(olmo2) of(olmoe) of(olmo3) of(olmo_hybrid) of(opt) of(phi) of(phi3) of(phimoe) \
   of(qwen2_moe) of(qwen3_moe) of(qwen3_5_moe_text) of(qwen3_5_text) of(qwen3_next) of(qwen4_exp_text) of(roberta) of(seed_oss) \

@@ -102,6 +102,9 @@ constexpr std::array text_types{
   text_type{"mistral_large4_text", "mistral_large4_text",
             R"({"vocab_size":204800,"hidden_size":6144,"intermediate_size":24576,"num_hidden_layers":72,
 "num_attention_heads":64,"eos_token_id":2})"},
+  text_type{"inkling_text", "inkling_text",
+            R"({"vocab_size":201024,"hidden_size":6144,"intermediate_size":24576,"num_hidden_layers":66,
+"num_attention_heads":64,"eos_token_id":2})"},
   text_type{"step3p5", "step3p5",
             R"({"vocab_size":128815,"hidden_size":4096,"intermediate_size":11264,"num_hidden_layers":45,
 "num_attention_heads":64,"eos_token_id":1})"},
@@ -111,6 +114,9 @@ constexpr std::array text_types{
 
 /// Where configurations keep the text's.
 constexpr std::array places{"text_config", "llm_config", "language_config"};
+
+/// A model whose text does not say what it is.
+constexpr std::pair inkling{std::string_view("inkling_mm_model"), std::string_view("inkling_text")};
 
 /// Keys that may stand around the text's configuration instead of in it.
 constexpr std::array around{"quantization_config", "eos_token_id"};
@@ -163,6 +169,8 @@ std::optional<text_part> find_text(const json::document& config) {
   auto type = text.string("model_type");
   if (const auto usual = std::string(*whole) + "_text"; !type && nested && is_family(usual))
     type = usual;
+  if (!type && nested && *whole == inkling.first)
+    type = std::string(inkling.second);
   if (!type)
     throw failure(errc::bad_file, text.label("model_type") + " is missing");
   const auto* const known = std::ranges::find(text_types, *type, &text_type::name);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/compressed_attention.hpp"
+#include "kernels/distance_attention.hpp"
 #include "kernels/gaussian_gates.hpp"
 #include "kernels/gram_ops.hpp"
 #include "kernels/low_rank.hpp"
@@ -21,6 +22,7 @@ class forwarding_backend : public kernels::backend,
                            public kernels::gaussian_gates,
                            public kernels::gram_ops,
                            public kernels::sparse_attention,
+                           public kernels::distance_attention,
                            public kernels::compressed_attention {
 public:
   explicit forwarding_backend(kernels::backend& inner) : inner_(inner) {}
@@ -80,6 +82,12 @@ public:
                         const kernels::attention_scores& scores, const kernels::kv_cache& cache, int layer,
                         const kernels::batch& step) override {
     inner_.shaped_attention(out, qkv, heads, scores, cache, layer, step);
+  }
+  void attend_by_distance(const kernels::tensor& out, const kernels::tensor& qkv, int heads,
+                          const kernels::attention_scores& scores, const kernels::distance_scores& distances,
+                          const kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
+    dynamic_cast<kernels::distance_attention&>(inner_).attend_by_distance(out, qkv, heads, scores, distances, cache,
+                                                                          layer, step);
   }
   void scale(const kernels::tensor& x, float factor, float soft_cap) override { inner_.scale(x, factor, soft_cap); }
   void clamp(const kernels::tensor& x, float limit) override { inner_.clamp(x, limit); }

@@ -522,8 +522,9 @@ TEST_CASE("crowds whose attention sees chosen positions have the same bits with 
 TEST_CASE("crowds of models with recurrent layers give every request the same bits as alone") {
   crowd_vocabulary = 640;
   std::uint64_t swapped_in = 0;
-  for (const std::string model : {"families/qwen3-5", "families/qwen4-exp", "families/lfm2", "families/lfm3",
-                                  "families/granite-hybrid", "families/nemotron-h", "families/zamba2"})
+  for (const std::string model :
+       {"families/qwen3-5", "families/qwen4-exp", "families/lfm2", "families/lfm3", "families/inkling",
+        "families/granite-hybrid", "families/nemotron-h", "families/zamba2"})
     for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "int8"}}) {
       CAPTURE(model);
       CAPTURE(types.quantize);
@@ -539,7 +540,7 @@ TEST_CASE("crowds of models with recurrent layers give every request the same bi
       swapped_in += taken.swapped_in;
     }
   CHECK(swapped_in > 0);
-  for (const std::string model : {"lfm2", "zamba2"}) { // stages of the latter pass embeddings on
+  for (const std::string model : {"lfm2", "inkling", "zamba2"}) { // stages of the latter pass embeddings on
     CAPTURE(model);
     const auto alone = without_guesses(test_data() + "/families/" + model, {"bf16", "int8", "auto"}, devices().back());
     for (const auto change : {+[](engine_options& o) { o.stages = 2; }, +[](engine_options& o) { o.replicas = 2; },

@@ -248,10 +248,10 @@ TEST_CASE("4-bit codes are searched for: the error is below that of the plain sc
 TEST_CASE("Families are written as they are read: the same tensors, and the same description") {
   kernels::thread_pool pool(2);
   const std::vector<std::string> models{
-    "afmoe",     "bloom",         "cohere2",      "cohere2-moe", "exaone-moe",  "exaone4",  "gemma3",
-    "glm4-moe",  "glm4-moe-lite", "gpt-neox",     "gpt-oss",     "gpt2",        "granite",  "hy-v3",
-    "mellum",    "minicpm3",      "mixtral",      "nanochat",    "olmo2",       "olmoe",    "phi3",
-    "qwen3-moe", "youtu",         "deepseek-v32", "deepseek-v4", "glm-moe-dsa", "qwen4-exp"};
+    "afmoe",     "bloom",         "cohere2",      "cohere2-moe", "exaone-moe",  "exaone4",   "gemma3",
+    "glm4-moe",  "glm4-moe-lite", "gpt-neox",     "gpt-oss",     "gpt2",        "granite",   "hy-v3",
+    "mellum",    "minicpm3",      "mixtral",      "nanochat",    "olmo2",       "olmoe",     "phi3",
+    "qwen3-moe", "youtu",         "deepseek-v32", "deepseek-v4", "glm-moe-dsa", "qwen4-exp", "inkling"};
   for (const auto& model : models) {
     CAPTURE(model);
     const temp_folder folder;

@@ -33,6 +33,7 @@ constexpr form_case form_cases[] = {
   {"families/glm4-moe-lite", "deepseek2"},
   {"families/glm-moe-dsa", "troupe"},
   {"families/hy-v3", "troupe"},
+  {"families/inkling", "troupe"},
   {"families/lfm3", "troupe"},
   {"families/mellum", "troupe"},
   {"families/minicpm3", "troupe"},

@@ -30,6 +30,25 @@ TEST_CASE("The highest logits are chosen, best first, and weighted by the softma
   CHECK(choice.weights[1] == doctest::Approx(std::exp(2) / sum));
 }
 
+TEST_CASE("Experts that every row has come last, are never chosen, and are weighed with the chosen ones") {
+  auto config = four_experts(router_scores::sigmoid);
+  config.renormalise = true;
+  config.always = 1;
+  config.scale = 3;
+  const std::vector<float> logits{1, -1, 0.5f, 4}, correction{0, 5, 0};
+  const auto choice = choose_experts(config, logits, correction);
+  CHECK(choice.experts == std::vector<int>{1, 3});
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const double sum = sigmoid(-1) + sigmoid(4);
+  CHECK(choice.weights[0] == doctest::Approx(3 * sigmoid(-1) / sum));
+  CHECK(choice.weights[1] == doctest::Approx(3 * sigmoid(4) / sum));
+  const auto rows = group_by_expert(config, std::vector<float>{1, -1, 0.5f, 4, 0, 0, 9, -8});
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0].expert == 0);
+  CHECK(rows[1].expert == 2);
+  CHECK(rows[2].rows == std::vector<std::int32_t>{0, 1});
+}
+
 TEST_CASE("Renormalised weights and a softmax over the chosen experts are the same, and sum to 1") {
   const std::vector<float> logits{0.3f, -1, 2.5f, 1};
   auto config = four_experts(router_scores::softmax);

@@ -111,6 +111,11 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
   basic_backend backend;
   CHECK(failure_of([&] { load_weights(*gates.tensors, gates.config, backend, dtype::f32); }) ==
         "models of the family `gemma3n_text` need gates that few inputs pass; this is basic");
+  const auto distances = open("families/inkling");
+  CHECK(
+    failure_of([&] { load_weights(*distances.tensors, distances.config, backend, dtype::f32); }) ==
+    "models of the family `inkling_text` need learned numbers for distances and short convolutions beside attention, "
+    "which only CPUs compute so far; this is basic");
   const auto indexed = open("families/deepseek-v32");
   CHECK(failure_of([&] { load_weights(*indexed.tensors, indexed.config, backend, dtype::f32); }) ==
         "models of the family `deepseek_v32` need attention over positions that an indexer chooses, which CPUs and "

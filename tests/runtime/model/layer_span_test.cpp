@@ -66,11 +66,11 @@ std::vector<row_logits> run(std::deque<stage>& stages, std::span<const token_id>
   return result;
 }
 
-const std::vector<std::string> models{"golden/llama-gqa",    "golden/llama-mha-tied", "golden/mistral-swa",
-                                      "families/gpt2",       "families/gemma3",       "families/gpt-oss",
-                                      "families/smollm3",    "tiny_families/phi",     "tiny_families/deepseek-v3",
-                                      "tiny_families/glm4",  "families/qwen3-moe",    "families/zamba2",
-                                      "tiny_families/zamba2"};
+const std::vector<std::string> models{"golden/llama-gqa",     "golden/llama-mha-tied", "golden/mistral-swa",
+                                      "families/gpt2",        "families/gemma3",       "families/gpt-oss",
+                                      "families/smollm3",     "tiny_families/phi",     "tiny_families/deepseek-v3",
+                                      "tiny_families/glm4",   "families/qwen3-moe",    "families/zamba2",
+                                      "tiny_families/zamba2", "families/inkling"};
 
 } // namespace
 

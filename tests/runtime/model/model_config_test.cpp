@@ -225,9 +225,10 @@ TEST_CASE("Randomly damaged configurations give a failure or usable sizes") {
   for (const char* model : {"llama-mqa-rope3", "mistral-swa", "qwen2", "qwen3"})
     originals.push_back(content(data() / "golden" / model / "config.json"));
   for (const char* model :
-       {"afmoe",       "bloom",    "cohere2-moe", "exaone-moe", "gemma2",   "gemma3",  "glm4-moe-lite", "gpt-neox",
-        "gpt-oss",     "gpt2",     "hy-v3",       "mellum",     "minicpm3", "mixtral", "deepseek-v32",  "deepseek-v4",
-        "glm-moe-dsa", "nanochat", "olmoe",       "opt",        "phi3",     "smollm3", "youtu",         "qwen4-exp"})
+       {"afmoe",        "bloom",       "cohere2-moe", "exaone-moe", "gemma2", "gemma3",   "glm4-moe-lite",
+        "gpt-neox",     "gpt-oss",     "gpt2",        "hy-v3",      "mellum", "minicpm3", "mixtral",
+        "deepseek-v32", "deepseek-v4", "glm-moe-dsa", "nanochat",   "olmoe",  "opt",      "phi3",
+        "smollm3",      "youtu",       "qwen4-exp",   "inkling"})
     originals.push_back(content(data() / "families" / model / "config.json"));
   for (const char* model : {"glm4v", "mistral3", "qwen2-vl", "qwen3-vl-moe"})
     originals.push_back(content(data() / "tiny_families" / model / "config.json"));

@@ -10,14 +10,14 @@ using namespace troupe::test;
 
 namespace {
 
-const std::vector<std::string> recurrent_models{"granite-hybrid", "lfm2",       "lfm3",      "nemotron-h",
+const std::vector<std::string> recurrent_models{"granite-hybrid", "inkling",    "lfm2",      "lfm3",  "nemotron-h",
                                                 "qwen3-5",        "qwen3-next", "qwen4-exp", "zamba2"};
 
 /// Random, of a few kB (make_recurrent_models.py).
 const std::vector<std::string> tiny_recurrent_models{
-  "bailing-hybrid", "bamba",       "falcon-h1",           "falcon-h1-normed", "falcon-mamba", "granite-hybrid-dense",
-  "jamba",          "kimi-linear", "lfm2-adjusted",       "lfm2-moe",         "mamba",        "mamba2",
-  "nemotron-h-moe", "olmo-hybrid", "olmo-hybrid-rotated", "qwen3-5-moe",      "zamba2"};
+  "bailing-hybrid", "bamba",          "falcon-h1",   "falcon-h1-normed",    "falcon-mamba", "granite-hybrid-dense",
+  "inkling",        "jamba",          "kimi-linear", "lfm2-adjusted",       "lfm2-moe",     "mamba",
+  "mamba2",         "nemotron-h-moe", "olmo-hybrid", "olmo-hybrid-rotated", "qwen3-5-moe",  "zamba2"};
 
 std::vector<std::string> all_recurrent_models() {
   std::vector<std::string> all;
