@@ -40,7 +40,6 @@ struct planned_steps {
   bool recurrent = false;  // whether sequences have states
   int heads = 0;
   kv_shape cache;           // the number of blocks is ignored
-  std::size_t choices = 0;  // that a row makes among positions at a time (sparse_attention.hpp); 0: it sees all
   std::vector<int> windows; // of each way in which layers attend: what they see, and how they share K and V
   planned_choice choice = {};
 };

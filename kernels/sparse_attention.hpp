@@ -27,9 +27,9 @@ struct key_blocks {
   int last = 1; // at least 1
 };
 
-/// What the rows of a step attend to, in host memory, or in a GPU's. A row that sees at most `most` positions attends to all of them.
-/// With groups, others attend to whole ones, and to all positions behind the last whole one. With blocks, `most` is a
-/// multiple of their size.
+/// What the rows of a step attend to, in host memory or a GPU's. A row that sees at most `most` positions attends to all
+/// of them. With groups, others attend to whole ones, and to all positions behind the last whole one. With blocks, `most`
+/// is a multiple of their size.
 struct position_choice {
   int most = 0;
   key_groups groups;

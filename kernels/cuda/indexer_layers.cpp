@@ -2,7 +2,6 @@
 
 #include "kernels/cuda/device/attention/choice.hpp"
 #include "kernels/cuda/expect.hpp"
-#include "kernels/cuda/scratch_plan.hpp"
 
 #include <algorithm>
 
@@ -44,7 +43,7 @@ void indexer_layers::choose(position_choice& to, const tensor& queries, const te
   p.block = std::max(1, to.blocks.size);
   p.last = weighed ? 0 : to.blocks.last;
   const auto bytes = static_cast<std::size_t>(p.choices()) * p.width * sizeof(float); // of a row
-  const auto at_once = std::clamp<std::size_t>(score_memory / bytes, 1, step_.rows());
+  const auto at_once = std::clamp<std::size_t>(memory_ / bytes, 1, step_.rows());
   p.scores = scores_.reserve<float>(at_once * bytes);
   for (std::size_t first = 0; first < step_.rows(); first += at_once) {
     const auto some = std::min(at_once, step_.rows() - first);

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/kv_memory.hpp"
+#include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/cuda/step_memory.hpp"
 #include "kernels/sparse_attention.hpp"
 
@@ -10,7 +11,9 @@ namespace troupe::kernels::cuda {
 
 class indexer_layers {
 public:
-  indexer_layers(const stream& on, step_memory& step) : on_(on), step_(step) {}
+  /// `memory`: bytes of scores at a time. A single row may exceed it.
+  indexer_layers(const stream& on, step_memory& step, std::size_t memory = score_memory)
+    : on_(on), step_(step), memory_(memory) {}
 
   /// See sparse_attention::choose_positions; without groups.
   void choose(position_choice& to, const tensor& queries, const tensor& weights, int heads,
@@ -21,6 +24,7 @@ public:
 private:
   const stream& on_;
   step_memory& step_;
+  std::size_t memory_;
   device_scratch scores_;
 };
 

@@ -86,8 +86,9 @@ std::size_t step_bytes(const planned_steps& steps) {
                     tables = sequences * ceil_div<std::size_t>(steps.context, block_tokens) * sizeof(std::int32_t);
   // Snapshots at most at a few places of each sequence.
   const std::size_t runs = steps.recurrent ? sequences * (sizeof(state_run) + 8 * sizeof(state_save)) : 0;
-  const auto plans = steps.windows.size() * (steps.choices > 0 ? 2 : 1); // of rows that choose, and of the others
-  const auto scores = steps.choices * partitions * partition_tokens * sizeof(float); // of a row
+  const auto plans = steps.windows.size() * (steps.choice.seen > 0 ? 2 : 1); // of rows that choose, and of the others
+  const auto scores = (steps.choice.dim > 0 ? steps.choice.choosers : 0) * partitions * partition_tokens *
+    sizeof(float); // of a row
   const auto data = tokens + gathered + places + tables + runs + plans * (of_rows + list + works);
   const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 5 + 3 * plans;
   return reserved(tokens, gathered, places, tables, indices, factors) + (runs > 0 ? reserved(runs) : 0) +

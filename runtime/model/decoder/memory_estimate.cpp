@@ -60,8 +60,6 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
   steps.recurrent = config.has_states();
   steps.heads = std::max(config.heads, config.local_heads);
   steps.cache = kv_shape_of(config, precision, 0);
-  if (config.indexer)
-    steps.choices = as_size(config.indexer.choices());
   std::set<std::array<int, 5>> ways;
   for (int i = config.part().first; i < config.part().end; ++i)
     if (const int window = config.windows[as_size(i)];
