@@ -104,7 +104,7 @@ grammar compile_grammar(const guide_source& source, const guide_limits& limits) 
     case guide_source::kind::json_object:
     case guide_source::kind::json_schema: {
       const bool any = source.what == guide_source::kind::json_object;
-      const json_style style{source.any_order, source.compact, source.closed};
+      const json_style style{source.any_order, source.compact, source.closed, any};
       g.set_root(add_schema(g, any ? R"({"type":"object"})" : source.text, style, limits));
       break;
     }

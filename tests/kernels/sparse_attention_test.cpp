@@ -518,33 +518,33 @@ TEST_CASE("Heads of K and V attend to positions of their own") {
 }
 
 TEST_CASE("Planned scratch of choosing is what choosing takes") {
-  constexpr int rows = 130, context = 20'000, most = 1'024, heads = 2, dim = 16, width = 32, query_heads = 6;
+  constexpr int context = 20'000, most = 1'024, heads = 2, dim = 16, width = 32, query_heads = 6;
   struct way {
     const char* name;
     int kv_heads, group, block, rate;
   };
   for (const auto& [name, kv_heads, group, block, rate] : {way{"positions", 1, 1, 0, 1}, way{"groups", 2, 4, 0, 1},
                                                            way{"blocks", 2, 1, 32, 1}, way{"entries", 1, 1, 0, 4}})
-    for (const int threads : {1, 3, 300}) { // with 300, partitions of a row are computed at once
+    for (const auto& [threads, rows] : {std::pair(1, 130), {3, 130}, {3, 1}}) { // of few rows, partitions at once
       CAPTURE(name);
       CAPTURE(threads);
-      thread_pool pool(threads == 300 ? 3 : threads);
-      const int computed = threads == 300 ? 1 : rows; // fewer rows than threads
+      CAPTURE(rows);
+      thread_pool pool(threads);
       std::vector<std::int32_t> table((context + block_tokens - 1) / block_tokens);
       std::iota(table.begin(), table.end(), 0);
       kv_shape shape{3, 2, width, kv_type::f32, table.size()};
       shape.own = {{kv_heads, width, rate == 1}, {1, dim, false}, {1, width, false}, {2, width}};
       shape.layers = 4;
       cpu_kv_cache cache(shape);
-      const sequence_rows who{0, computed, context - computed, 0};
+      const sequence_rows who{0, rows, context - rows, 0};
       const batch step{{&who, 1}, table};
       std::vector<float> values(std::size_t(rows) * (query_heads + 4) * width), weights(std::size_t(rows) * heads, 1),
         out(std::size_t(rows) * query_heads * width), ones(width, 1), rope(std::size_t(context) * width);
       const auto all = [&](std::vector<float>& of, std::size_t columns) {
-        return tensor{of.data(), dtype::f32, std::size_t(computed), columns, columns};
+        return tensor{of.data(), dtype::f32, std::size_t(rows), columns, columns};
       };
       planned_steps steps;
-      steps.rows = std::size_t(computed);
+      steps.rows = std::size_t(rows);
       steps.context = context;
       steps.heads = query_heads;
       steps.cache = shape;
@@ -558,9 +558,9 @@ TEST_CASE("Planned scratch of choosing is what choosing takes") {
       entry_maker entries(find_target(tested_isas().back()), pool);
       position_choice chosen;
       if (block > 0)
-        chosen.reset(std::size_t(computed), most, {block, 1}, heads);
+        chosen.reset(std::size_t(rows), most, {block, 1}, heads);
       else
-        chosen.reset(std::size_t(computed), group > 1 ? most - 1 : most,
+        chosen.reset(std::size_t(rows), group > 1 ? most - 1 : most,
                      key_groups{group, ones.data(), 1e-6f, {rope.data()}});
       attention.choose(chosen, all(values, heads * dim), all(weights, heads), heads, cache.layer(1), step, rate);
       if (rate > 1) {
@@ -579,10 +579,12 @@ TEST_CASE("Planned scratch of choosing is what choosing takes") {
       }
       const auto planned = attention.scratch_bytes(steps), held = attention.held_bytes();
       CHECK(held <= planned);
-      CHECK(planned <= held + held / 2 + (std::size_t(64) << 10));
+      if (threads == 1) // each thread has scratch, if it has done something
+        CHECK(planned <= held + held / 2 + (std::size_t(64) << 10));
       CHECK(held > 2 * context); // scores, and keys of what is scored
       CHECK(entries.held_bytes() <= entries.scratch_bytes(steps));
-      CHECK(entries.scratch_bytes(steps) <= 2 * entries.held_bytes());
+      if (threads == 1)
+        CHECK(entries.scratch_bytes(steps) <= 2 * entries.held_bytes());
       CHECK((entries.held_bytes() > 0) == (rate > 1));
     }
   CHECK(make_backend(tested_isas().back(), 1)->scratch_bytes({}) == 0);

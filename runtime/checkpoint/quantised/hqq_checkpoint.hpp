@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// `X.W_q` becomes `X.weight`. Groups along inputs (`axis` 1) of whole blocks of 32, with up to 4 bits, become Q4_1, or
-/// Q4_0 where every zero point is 8, if f16 holds their scales exactly and their minima within 1/250 of the distance
+/// Q4_0 where every zero point is 8, if f16 holds their scales exactly and their minima within 1/128 of the distance
 /// between two codes; 8 bits become Q8_0 where every zero point is 128. All else is expanded to the type of the scales,
 /// with the roundings of the package. Throws failure(bad_file | unsupported) that names the file and the tensor.
 std::unique_ptr<const checkpoint> open_hqq(std::unique_ptr<const checkpoint> stored);

@@ -38,7 +38,7 @@ std::optional<object_plan> object_planner::plan(const shape& s) {
   for (const auto& need : s.needs)
     std::ranges::for_each(need.absent, add);
   plan.extras = plan_extras(s, names);
-  plan.distinct = !plan.extras.empty() && (plan.needs != 0 || plan.least > s.required.size() + 1);
+  plan.distinct = !plan.extras.empty() && (distinct_ || plan.needs != 0 || plan.least > s.required.size() + 1);
   if (plan.distinct)
     if (const auto more = countable_names(plan.extras); !more.empty()) { // so that it is known when they run out
       std::ranges::for_each(more, add);

@@ -68,13 +68,14 @@ void drop_impossible(std::vector<value_plan>& plans) {
 
 } // namespace
 
-schema_planner::schema_planner(schema_document& doc, expressions& regex, const guide_limits& limits, bool closed)
+schema_planner::schema_planner(schema_document& doc, expressions& regex, const guide_limits& limits,
+                               const json_style& style)
   : doc_(doc),
     regex_(regex),
     limits_(limits),
     scalars_(doc, regex),
     shapes_(doc, scalars_, limits),
-    objects_(doc, scalars_, *this, closed) {}
+    objects_(doc, scalars_, *this, style) {}
 
 std::vector<value_plan> schema_planner::plan() {
   value_of({{doc_.root()}});

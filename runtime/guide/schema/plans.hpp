@@ -2,6 +2,7 @@
 // array, and which values are inside it. Values are numbered, and equal demands share a number, so recursion ends.
 #pragma once
 
+#include "runtime/guide/schema/schema_grammar.hpp"
 #include "runtime/guide/schema/shapes.hpp"
 
 #include <algorithm>
@@ -120,8 +121,13 @@ class schema_planner;
 /// The part of schema_planner that plans objects.
 class object_planner {
 public:
-  object_planner(schema_document& doc, scalar_schemas& scalars, schema_planner& values, bool closed)
-    : doc_(doc), regex_(scalars.regex()), scalars_(scalars), values_(values), closed_(closed) {}
+  object_planner(schema_document& doc, scalar_schemas& scalars, schema_planner& values, const json_style& style)
+    : doc_(doc),
+      regex_(scalars.regex()),
+      scalars_(scalars),
+      values_(values),
+      closed_(style.closed),
+      distinct_(style.distinct) {}
 
   /// Nothing: no object has this shape.
   std::optional<object_plan> plan(const shape& s);
@@ -138,13 +144,12 @@ private:
   expressions& regex_;
   scalar_schemas& scalars_;
   schema_planner& values_;
-  bool closed_;
+  bool closed_, distinct_;
 };
 
 class schema_planner {
 public:
-  /// `closed`: as guide_source::closed.
-  schema_planner(schema_document& doc, expressions& regex, const guide_limits& limits, bool closed);
+  schema_planner(schema_document& doc, expressions& regex, const guide_limits& limits, const json_style& style);
 
   /// The plans of the schema and of all values inside it, the schema's first; values and members that cannot occur are
   /// left out. Throws failure(bad_request).

@@ -136,7 +136,7 @@ private:
 
 rule_id add_schema(grammar& g, std::string_view schema, const json_style& style, const guide_limits& limits) {
   schema_document doc(schema);
-  schema_planner planner(doc, g.regex(), limits, style.closed);
+  schema_planner planner(doc, g.regex(), limits, style);
   const auto value = emitter(g, style).emit(planner.plan());
   if (!g.tells_values_apart())
     return value;

@@ -11,6 +11,7 @@ struct json_style {
   bool any_order = false; // members in any order, rather than the schema's with unnamed ones last
   bool compact = false;   // no white space
   bool closed = false;    // guide_source::closed
+  bool distinct = false;  // no name comes twice in an object, also where the schema does not count them
 };
 
 /// Adds the rules of the JSON values that meet the schema; the rule of such a value. Throws failure(bad_request).

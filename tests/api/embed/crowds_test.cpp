@@ -558,11 +558,12 @@ TEST_CASE("crowds of models with recurrent layers give every request the same bi
 
 TEST_CASE("crowds of models with recurrent layers have the same bits with roles and a disk, also after restarts") {
   crowd_vocabulary = 640;
-  for (const bool disk : {false, true}) {
+  for (const auto& [model, disk] : {std::pair("lfm2", false), std::pair("qwen4-exp", true), std::pair("inkling", false),
+                                    std::pair("inkling", true)}) {
+    CAPTURE(std::string(model));
     CAPTURE(disk);
     const test::temp_folder folder;
-    const auto alone = without_guesses(test_data() + (disk ? "/families/qwen4-exp" : "/families/lfm2"),
-                                       {"bf16", "int8", "int8"}, devices().back());
+    const auto alone = without_guesses(test_data() + "/families/" + model, {"bf16", "int8", "int8"}, devices().back());
     auto crowded = alone;
     if (disk) {
       crowded.kv_disk = (std::filesystem::path(folder.path()) / "kv").string();
@@ -640,6 +641,9 @@ TEST_CASE("crowds whose guesses branch give every request the same bits as alone
   SUBCASE("of a model whose keys are compressed") { in = {family("deepseek-v4"), "bf16", "int8"}; }
   SUBCASE("of a model with short convolutions") { in.model = family("lfm2"); }
   SUBCASE("of a model with delta rules and n-grams, on two ranks") { in = {family("qwen4-exp"), "bf16", "auto", 2, 1}; }
+  SUBCASE("of a model with convolutions beside attention, on two ranks") {
+    in = {family("inkling"), "bf16", "int8", 2, 1};
+  }
   SUBCASE("of a model with Mamba layers, in two stages") { in = {family("granite-hybrid"), "f32", "auto", 1, 2}; }
   SUBCASE("with an amateur") { in = {golden("qwen3"), "bf16", "auto", 1, 1, golden("qwen2")}; }
   const bool small = !in.model.starts_with(golden(""));

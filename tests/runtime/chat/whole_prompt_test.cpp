@@ -84,7 +84,7 @@ TEST_CASE("Marks of special tokens stay with texts that are moved, or written as
   picky.specials = ends_in;
   const auto prompt = picky(R"([{"role":"user","content":"x"},{"role":"assistant","content":"y"},)"
                             R"({"role":"tool","content":"\"<e>"}])");
-  CHECK(prompt.text == R"([user]"x"<e>[assistant]"y"<e>[user]"\"<e>"<e>)");
+  CHECK(prompt.text == R"([user]"x"<e>[assistant]"y"<e>[user]"Result:\n\"<e>"<e>)");
   CHECK(prompt.plain_at == std::vector<std::size_t>{prompt.text.rfind(R"(\"<e>)") + 2});
 }
 

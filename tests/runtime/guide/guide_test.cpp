@@ -176,6 +176,10 @@ const char* const tool_tag = R"({"type":"structural_tag","structures":[{"begin":
 TEST_CASE("a guide of each kind accepts what it describes and nothing else") {
   CHECK(accepts({.what = source::kind::json_object}, R"({"a": [1, -2.5e3, "x\u00e9", null, {"b": {}}]})"));
   CHECK(!accepts({.what = source::kind::json_object}, "[1]"));
+  CHECK(accepts({.what = source::kind::json_object}, R"({"a":[{"a":1},{"a":1}],"ab":{"ab":{"a":1}},"":0})"));
+  for (const std::string twice :
+       {R"({"a":1,"a":2})", R"({"":1,"b":2,"":3})", R"({"b":{"a":1,"\u0061":2}})", R"({"b":[{"a":1, "a":2}]})"})
+    CHECK_MESSAGE(!accepts({.what = source::kind::json_object}, twice), twice);
   CHECK(accepts(regex("[0-9]{3}-[a-z]+"), "123-abc"));
   CHECK(!accepts(regex("[0-9]{3}-[a-z]+"), "123-"));
   const source choice{.what = source::kind::choice, .choices = {"yes", "no", "not sure"}};

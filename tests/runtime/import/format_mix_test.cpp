@@ -85,6 +85,16 @@ TEST_CASE("Blocks of 32 keep embedding and head in Q8_0; pure files and rows tha
   CHECK(written_type("model.norm.weight", vector, *find_export_format("q2_k"), config) == tensor_type::f32);
 }
 
+TEST_CASE("Numbers of distances and taps of convolutions are written as they are") {
+  const auto config = llama_config(2, 4, 4, false);
+  tensor_info matrix;
+  matrix.shape = {8, 256};
+  for (const char* name : {"model.layers.0.self_attn.distances", "model.layers.1.branches.mlp_conv.weight"})
+    CHECK(written_type(name, matrix, *find_export_format("q8_0"), config) == tensor_type::f32);
+  CHECK(written_type("model.layers.0.self_attn.distance_proj.weight", matrix, *find_export_format("q8_0"), config) ==
+        tensor_type::q8_0);
+}
+
 TEST_CASE("Formats have names; those of llama.cpp that name no size mean the medium one") {
   for (const auto& format : export_formats())
     CHECK(find_export_format(format.name) == &format);

@@ -265,6 +265,16 @@ TEST_CASE("MiniMax M3: the blocks that heads choose are part of the result") {
 }
 
 TEST_CASE("More positions than the context has are neither chosen nor planned for") {
+  const auto most = [](int top, int group, int block) {
+    return indexer_config{.heads = 1, .top = top, .group = group, .block = block}.top_within(100);
+  };
+  CHECK(most(99, 1, 0) == 99);
+  CHECK(most(1 << 28, 1, 0) == 100);
+  CHECK(most(96, 1, 32) == 96);
+  CHECK(most(1 << 20, 1, 32) == 128); // whole blocks
+  CHECK(most(79, 16, 0) == 79);
+  CHECK(most((1 << 20) - 1, 16, 0) == 127); // whole groups, and the rest of one
+  CHECK(indexer_config{.heads = 1, .top = 1023, .group = 16}.top_within(3) == 31);
   std::mt19937 random(14);
   for (const std::string model : {"families/deepseek-v32", "families/deepseek-v4", "families/qwen4-exp",
                                   "families/mistral-large4", "tiny_families/minimax-m3"}) {
@@ -286,7 +296,7 @@ TEST_CASE("More positions than the context has are neither chosen nor planned fo
       const auto backend = kernels::make_cpu_backend({1, targets().back()});
       return estimate_memory(*of.tensors, of.config, dtype::f32, *backend, {.rows = 64, .context = context});
     };
-    const auto all = with(200), more = with(1 << 15);
+    const auto all = with(200), more = with(1 << 28); // of which choices would take 1 TB
     CHECK(logits_of(more) == logits_of(all));
     CHECK(planned(more, 100).activations == planned(all, 100).activations);
     const auto few = with(64);
