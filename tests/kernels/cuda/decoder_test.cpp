@@ -249,6 +249,20 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("CUDA: models that choose groups of positions are refused by name") {
+  const auto source = open_model((data_folder() / "families/qwen4-exp").string());
+  std::string said;
+  try {
+    const engine e(source, dtype::f32, true);
+  } catch (const failure& f) {
+    said = f.what();
+  }
+  CHECK(
+    said.starts_with("models of the family `" + source.config.family +
+                     "` need attention over groups of positions that an indexer chooses, which only CPUs compute so "
+                     "far; this is cuda:0"));
+}
+
 TEST_CASE("CUDA: tiny families give transformers' logits at several positions in f32, at once and in chunks") {
   const bool few = cuda::testing::is_emulated();
   auto models = tiny_families;
