@@ -75,8 +75,10 @@ TEST_CASE("CUDA: scores of an indexer take memory per row and position, up to a 
     auto steps = one_matrix(weight_format::bf16, 16, 1);
     steps.rows = rows;
     steps.context = context;
-    steps.choice.seen = 2048; // chosen or not, rows have two plans
+    const auto plain = cuda::scratch_bytes(steps, false, mib);
+    steps.choice.seen = 2048;
     const auto without = cuda::scratch_bytes(steps, false, mib);
+    CHECK(without > plain); // rows that choose have a plan of their own
     steps.choice.dim = 128;
     steps.choice.choosers = choosers;
     return cuda::scratch_bytes(steps, false, mib) - without;
