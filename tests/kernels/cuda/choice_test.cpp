@@ -407,6 +407,33 @@ TEST_CASE("CUDA: heads of K and V attend to positions of their own") {
   }
 }
 
+TEST_CASE("CUDA: steps whose rows may choose positions are not repeated, as their launches grow with the context") {
+  constexpr int width = 40;
+  generator random(12);
+  for (const bool chooses : {false, true}) {
+    ch_machine m(kv_type::f32, width);
+    const device_tensor in(*m.device, wide(random.normal(2 * (ch_query_heads + 2 * ch_kv_heads) * width)), 2),
+      out(*m.device, dtype::f32, 2, ch_query_heads * width);
+    const sequence_rows two[] = {{0, 1, 10, 0}, {1, 1, 60, 0}}; // the second sees more than 40
+    const batch step{two, m.table};
+    const std::int32_t tokens[] = {3, 5};
+    position_choice choice;
+    choice.reset(2, 40);
+    choice.on_device = m.device->allocate(80 * sizeof(std::int32_t));
+    std::vector<std::uint64_t> shape;
+    for (int i = 0; i < 2; ++i) { // the second is staged with the plans of the first
+      m.device->stage({tokens, step, {}, true});
+      m.device->begin_step(nullptr);
+      shape = m.device->launch_shape();
+      if (chooses)
+        m.sparse().attend_chosen(out.view, in.view, ch_query_heads, {}, choice, *m.cache, 0, step);
+      else
+        m.device->shaped_attention(out.view, in.view, ch_query_heads, {}, *m.cache, 0, step);
+    }
+    CHECK(shape.empty() == chooses);
+  }
+}
+
 TEST_CASE("CUDA: tokens and blocks of a layer of K alone are copied, and leave and come, with their keys") {
   for (const kv_type type : ch_types) {
     CAPTURE(to_string(type));

@@ -227,14 +227,19 @@ TEST_CASE(
       CAPTURE(ids.size());
       const auto expected = list<float>(c["last_logits"]);
       for (const auto compute : {dtype::f32, dtype::bf16}) {
+        if (cuda::testing::is_emulated() && (compute == dtype::f32) == (model == "glm-moe-dsa"))
+          continue; // slow
         engine e(source, compute, true);
         const auto logits = e.step(ids, 0);
         const double bound = compute == dtype::f32 ? 2e-4
                                                    : 4 * bf16_rounding(source.config) * root_mean_square(expected);
         CHECK(largest_difference(logits, expected) < bound);
         std::vector<float> last;
-        int first = 0;
-        for (const int end : {60, 61, 62, static_cast<int>(ids.size()) - 1, static_cast<int>(ids.size())}) {
+        const int rows = static_cast<int>(ids.size());
+        int first = cuda::testing::is_emulated() && model != "deepseek-v32" ? rows - 5 : 0; // or only the last ones
+        for (const int end : {60, 61, 62, rows - 1, rows}) {
+          if (end <= first)
+            continue;
           last = e.step({ids.begin() + first, ids.begin() + end}, first);
           first = end;
         }
