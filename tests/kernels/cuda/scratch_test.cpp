@@ -70,6 +70,23 @@ TEST_CASE("CUDA: attention states take memory per row and partition, up to a lim
   CHECK(scratch(128, 1, 2 << 20) >= 512 * mib); // one row, 8192 partitions
 }
 
+TEST_CASE("CUDA: scores of an indexer take memory per row and position, up to a limit that one row may exceed") {
+  const auto scores = [](std::size_t rows, std::size_t context, std::size_t choosers) {
+    auto steps = one_matrix(weight_format::bf16, 16, 1);
+    steps.rows = rows;
+    steps.context = context;
+    steps.choice.seen = 2048; // chosen or not, rows have two plans
+    const auto without = cuda::scratch_bytes(steps, false, mib);
+    steps.choice.dim = 128;
+    steps.choice.choosers = choosers;
+    return cuda::scratch_bytes(steps, false, mib) - without;
+  };
+  CHECK(scores(64, 8192, 1) == 2 * mib);
+  CHECK(scores(64, 8192, 4) == 8 * mib);
+  CHECK(scores(512, 131072, 1) == 64 * mib);
+  CHECK(scores(1, std::size_t(32) << 20, 1) == 128 * mib);
+}
+
 TEST_SUITE_BEGIN("cuda");
 
 TEST_CASE("CUDA: quantised weights expanded in pieces give the same products as expanded at once") {
