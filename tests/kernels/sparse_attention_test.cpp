@@ -518,7 +518,7 @@ TEST_CASE("Heads of K and V attend to positions of their own") {
 }
 
 TEST_CASE("Planned scratch of choosing is what choosing takes") {
-  constexpr int context = 20'000, most = 1'024, heads = 2, dim = 16, width = 32, query_heads = 6;
+  constexpr int context = 20'000, heads = 2, dim = 16, width = 32;
   struct way {
     const char* name;
     int kv_heads, group, block, rate;
@@ -529,6 +529,7 @@ TEST_CASE("Planned scratch of choosing is what choosing takes") {
       CAPTURE(name);
       CAPTURE(threads);
       CAPTURE(rows);
+      const int most = rows == 1 ? 16'384 : 1'024, query_heads = rows == 1 ? 512 : 6;
       thread_pool pool(threads);
       std::vector<std::int32_t> table((context + block_tokens - 1) / block_tokens);
       std::iota(table.begin(), table.end(), 0);
@@ -538,8 +539,9 @@ TEST_CASE("Planned scratch of choosing is what choosing takes") {
       cpu_kv_cache cache(shape);
       const sequence_rows who{0, rows, context - rows, 0};
       const batch step{{&who, 1}, table};
-      std::vector<float> values(std::size_t(rows) * (query_heads + 4) * width), weights(std::size_t(rows) * heads, 1),
-        out(std::size_t(rows) * query_heads * width), ones(width, 1), rope(std::size_t(context) * width);
+      std::vector<float> values(std::size_t(rows) * std::size_t(query_heads + 4) * width),
+        weights(std::size_t(rows) * heads, 1), out(std::size_t(rows) * std::size_t(query_heads) * width),
+        ones(width, 1), rope(std::size_t(context) * width);
       const auto all = [&](std::vector<float>& of, std::size_t columns) {
         return tensor{of.data(), dtype::f32, std::size_t(rows), columns, columns};
       };
@@ -548,7 +550,7 @@ TEST_CASE("Planned scratch of choosing is what choosing takes") {
       steps.context = context;
       steps.heads = query_heads;
       steps.cache = shape;
-      steps.choice = {.seen = most,
+      steps.choice = {.seen = std::size_t(most),
                       .sharing = std::size_t(query_heads / kv_heads),
                       .choosers = std::size_t(block > 0 ? heads : 1),
                       .dim = dim,
@@ -556,6 +558,7 @@ TEST_CASE("Planned scratch of choosing is what choosing takes") {
                       .each = std::size_t(std::max({group, block, rate}))};
       chosen_attention attention(find_target(tested_isas().back()), pool);
       entry_maker entries(find_target(tested_isas().back()), pool);
+      const auto columns = std::size_t(query_heads) * width;
       position_choice chosen;
       if (block > 0)
         chosen.reset(std::size_t(rows), most, {block, 1}, heads);
@@ -565,17 +568,17 @@ TEST_CASE("Planned scratch of choosing is what choosing takes") {
       attention.choose(chosen, all(values, heads * dim), all(weights, heads), heads, cache.layer(1), step, rate);
       if (rate > 1) {
         constexpr int window = 100;
-        steps.choice.seen = window + most;
+        steps.choice.seen = std::size_t(window + most);
         steps.choice.entry_tokens = 2 * rate;
         const std::vector<float> bias(std::size_t(rate) * 2 * width);
         entries.make({.rate = rate, .overlaps = true, .bias = bias.data(), .norm = ones.data(), .angles = rope.data()},
                      cache.layer(3), cache.layer(2), step);
         const auto seen = cache.layer(2);
-        attention.attend_entries(all(out, query_heads * width), all(values, query_heads * width), query_heads, {1},
+        attention.attend_entries(all(out, columns), all(values, columns), query_heads, {1},
                                  {0, window, 2, rate, &chosen}, cache.layer(0), &seen, step);
       } else {
-        attention.attend(all(out, query_heads * width), all(values, (query_heads + 2 * std::size_t(kv_heads)) * width),
-                         query_heads, {1}, chosen, cache.layer(0), step);
+        attention.attend(all(out, columns), all(values, columns + 2 * std::size_t(kv_heads) * width), query_heads, {1},
+                         chosen, cache.layer(0), step);
       }
       const auto planned = attention.scratch_bytes(steps), held = attention.held_bytes();
       CHECK(held <= planned);

@@ -179,7 +179,7 @@ bool troublemaker::before(const handler& who, const caf::mailbox_element& what) 
   }
   const bool may_refuse = s_.refused.empty() ? may_die(who.kind) : s_.refused == who.kind;
   if (refusal_every_ > 0 && may_refuse && dice_.one_in(refusal_every_)) {
-    refusal = test::failing_allocation(dice_.pick(1, 30), dice_.one_in(3));
+    refusal = test::failing_allocation(dice_.pick(1, 30));
     refusal.arm();
     armed_ = true;
   }

@@ -117,7 +117,8 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
       bytes.index_input = rows * hidden * (sizeof(float) + element);
     bytes.index = rows * (heads + 1) * dim * sizeof(float);
     bytes.index_weights = rows * heads * sizeof(float);
-    bytes.chosen = rows * as_size(config.indexer.top_within(max_context)) * as_size(config.indexer.choices()) * sizeof(std::int32_t);
+    bytes.chosen = rows * as_size(config.indexer.top_within(max_context)) * as_size(config.indexer.choices()) *
+      sizeof(std::int32_t);
     if (config.indexer.group > 1 && config.unrotated.empty())
       bytes.rope += as_size(max_context) * dim * sizeof(float);
   }
