@@ -2,15 +2,24 @@
 
 #include "actors/faults.hpp"
 
+#include <caf/actor_cast.hpp>
 #include <caf/send.hpp>
 
 namespace troupe {
+
+namespace {
+
+event lost() { return error{errc::internal, "request lost", {}}; } // too short to need memory
+
+} // namespace
 
 client_line::client_line(const client_actor& client, std::uint64_t id)
   : sink_([client, id](event e) {
       caf::anon_send(client, event_atom::value, id, std::make_shared<const event>(std::move(e)));
     }),
-    client_(client) {}
+    client_(client),
+    farewell_(caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, event_atom::value, id,
+                                        std::make_shared<const event>(lost()))) {}
 
 void client_line::send(event e) {
   if (closed_)
@@ -25,14 +34,14 @@ void client_line::close(error why) noexcept {
     return;
   try {
     sink_(std::move(why));
-  } catch (...) { // there is no one left to tell
+  } catch (...) { // a function has nobody left to tell
+    if (farewell_)
+      caf::actor_cast<caf::abstract_actor*>(client_)->enqueue(std::move(farewell_), nullptr);
   }
 }
 
 void client_line::close(const std::exception_ptr& thrown) noexcept { close(error_of(thrown)); }
 
-void client_line::close() noexcept {
-  close(error{errc::internal, "request lost", {}}); // too short to need memory
-}
+void client_line::close() noexcept { close(std::get<error>(lost())); }
 
 } // namespace troupe

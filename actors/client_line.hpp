@@ -4,6 +4,8 @@
 
 #include "actors/messages.hpp"
 
+#include <caf/mailbox_element.hpp>
+
 #include <exception>
 #include <utility>
 
@@ -15,7 +17,10 @@ public:
   /// Sends events to an actor, numbered `id`.
   client_line(const client_actor& client, std::uint64_t id);
   client_line(client_line&& other) noexcept
-    : sink_(std::move(other.sink_)), client_(std::move(other.client_)), closed_(std::exchange(other.closed_, true)) {}
+    : sink_(std::move(other.sink_)),
+      client_(std::move(other.client_)),
+      farewell_(std::move(other.farewell_)),
+      closed_(std::exchange(other.closed_, true)) {}
   /// Reports the request as lost unless it has ended.
   ~client_line() { close(); }
 
@@ -34,6 +39,7 @@ public:
 private:
   event_sink sink_;
   client_actor client_;
+  caf::mailbox_element_ptr farewell_; // that the request is lost, for an actor, until it is sent
   bool closed_ = false;
 };
 

@@ -18,12 +18,20 @@ namespace troupe {
 
 namespace {
 
+/// The compiler ends with each of its workers, and they with it, also without a reason: who ended may have had no memory
+/// for one, and CAF's own handler would stay.
+template <class Self>
+void end_with_links(Self* self) {
+  self->set_exit_handler([self](caf::exit_msg& exit) { self->quit(std::move(exit.reason)); });
+}
+
 class constraint_worker_state {
 public:
   static constexpr const char* name = "guide_worker";
 
   constraint_worker_state(constraint_worker_actor::pointer self, loaded_model_ptr model)
     : self_(self), self_handle_(self), model_(std::move(model)) {
+    end_with_links(self_);
     if (!actor_hooks::now) // else the thread is everybody's
       give_way();
   }
@@ -70,6 +78,7 @@ public:
 
   constraint_compiler_state(constraint_compiler_actor::pointer self, const loaded_model_ptr& model) : self_(self) {
     self_->set_down_handler([this](caf::down_msg& down) { give_up(down.source); });
+    end_with_links(self_);
     const auto add = [&] {
       auto worker = spawn_state<constraint_worker_actor, constraint_worker_state, caf::detached>(self_->system(),
                                                                                                  model);

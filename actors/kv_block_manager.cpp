@@ -38,7 +38,7 @@ public:
 
   ~kv_block_manager_state() {
     if (former_)
-      former_->end(manager_.counters());
+      former_->end(manager_.totals());
   }
 
   kv_block_manager_actor::behavior_type make_behavior() {

@@ -3,13 +3,14 @@
 // error. A part of that state, on the actor's own thread.
 #pragma once
 
+#include <caf/actor_control_block.hpp>
 #include <caf/error.hpp>
+#include <caf/mailbox_element.hpp>
 #include <caf/response_promise.hpp>
 #include <caf/sec.hpp>
 #include <caf/typed_response_promise.hpp>
 
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <utility>
 
@@ -29,16 +30,20 @@ public:
 
   ~open_questions() {
     for (auto& [_, each] : open_)
-      if (!refuse(each))
-        refuse(each); // without memory for the first one; there may be some now
+      if (each.asker && each.refusal)
+        each.asker->enqueue(std::move(each.refusal), nullptr);
   }
 
   /// The message that `self` handles is a question, to be answered later.
   template <class Answer, class Self>
   question<Answer> take(Self* self) {
     auto& kept = open_[++last_]; // first: a promise is taken out of the message, which nobody would answer any more
+    const auto& asked = *self->current_mailbox_element();
+    kept.refusal = caf::make_mailbox_element(self->ctrl(), asked.mid.response_id(), {},
+                                             caf::make_error(caf::sec::runtime_error));
+    kept.asker = asked.sender;
     question<Answer> taken{last_, self->template make_response_promise<Answer>()};
-    kept = taken.promise;
+    kept.promise = taken.promise;
     return taken;
   }
 
@@ -47,7 +52,7 @@ public:
     const auto asked = open_.find(number);
     if (asked == open_.end())
       return;
-    asked->second.deliver(std::move(what)); // without memory for that, it is open still
+    asked->second.promise.deliver(std::move(what)); // without memory for that, it is open still
     open_.erase(asked);
   }
 
@@ -59,16 +64,13 @@ public:
   }
 
 private:
-  static bool refuse(caf::response_promise question) {
-    try {
-      question.deliver(caf::make_error(caf::sec::runtime_error));
-      return true;
-    } catch (const std::exception&) {
-      return false;
-    }
-  }
+  struct open_question {
+    caf::response_promise promise;
+    caf::strong_actor_ptr asker;
+    caf::mailbox_element_ptr refusal; // made ahead: at the end there may be no memory for it
+  };
 
-  std::map<std::uint64_t, caf::response_promise> open_;
+  std::map<std::uint64_t, open_question> open_;
   std::uint64_t last_ = 0;
 };
 

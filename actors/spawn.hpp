@@ -78,16 +78,21 @@ public:
       return caf::invoke_message_result::dropped;
     const auto asked = what.mid.is_request() ? what.mid : caf::make_message_id();
     const auto asker = asked.is_request() ? what.sender : nullptr;
+    const auto answer_here = [&] {
+      what.mid = caf::make_message_id();
+      refuse(asker, asked);
+    };
     const auto handle = [&] {
       try {
         return super::consume(what);
+      } catch (const std::bad_alloc&) { // CAF 0.17 would answer, and end the process where it has no memory for that
+        answer_here();
+        throw;
       } catch (...) {
         // CAF 0.17 has moved the sender into a promise, or into an answer that it may have had no memory to send, and would
         // answer by it.
-        if (!what.sender) {
-          what.mid = caf::make_message_id();
-          refuse(asker, asked);
-        }
+        if (!what.sender)
+          answer_here();
         throw;
       }
     };
@@ -107,6 +112,7 @@ public:
     count_.end();
     if (auto* hooks = actor_hooks::now)
       hooks->ended(State::name, *this);
+    refuse(std::exchange(unanswered_, nullptr), unanswered_id_);
     return super::cleanup(std::move(why), unit);
   }
 
@@ -134,8 +140,9 @@ private:
     try {
       asker->enqueue(this->ctrl(), asked.response_id(), caf::make_message(caf::make_error(caf::sec::runtime_error)),
                      this->context());
-    } catch (const std::bad_alloc&) {
-      // It waits as long as it wants to.
+    } catch (const std::bad_alloc&) { // once more when this has ended
+      unanswered_ = asker;
+      unanswered_id_ = asked;
     }
   }
 
@@ -157,6 +164,8 @@ private:
   std::tuple<Args...> arguments_;
   const actor_place place_;
   mailbox_count count_;
+  caf::strong_actor_ptr unanswered_; // who asked what ended this, and has no answer for want of memory
+  caf::message_id unanswered_id_;
 };
 
 template <class Interface, class State, caf::spawn_options Options = caf::no_spawn_options, class... Args>

@@ -27,14 +27,17 @@ public:
     entry* next_ = nullptr;
   };
 
+  /// How often a thread that handles no message tries, as nobody may ever come by again, each 10 ms. A simulation, whose one
+  /// thread cannot wait for another, sets 0, and wakes them itself.
+  static inline int tries = 1000;
+
   /// `job` has the reference to its actor that it needs while it is queued, and is in no queue: only one thread has
   /// found its actor asleep.
   static void add(entry& of, caf::resumable* job, caf::actor_system& system) noexcept {
     of.job_ = job;
     of.system_ = &system;
     push(of);
-    constexpr int most = 1000; // tries: nobody may ever come by again
-    for (int i = 0; i < most && handling_ == 0 && first_.load(std::memory_order_relaxed); ++i) {
+    for (int i = 0; i < tries && handling_ == 0 && first_.load(std::memory_order_relaxed); ++i) {
       wake();
       std::this_thread::sleep_for(std::chrono::milliseconds(i > 0 ? 10 : 0));
     }

@@ -5,6 +5,7 @@
 #include "runtime/support/files/atomic_file.hpp"
 #include "runtime/support/files/file_reading.hpp"
 
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -37,12 +38,16 @@ std::string kept_lengths::learned() const {
   return learned_;
 }
 
-void kept_lengths::keep(const length_model& learned) {
+void kept_lengths::keep(const length_model& learned) noexcept {
   const std::lock_guard lock(guard_);
   if (learned.seen() <= seen_)
     return;
+  try {
+    learned_ = learned.saved();
+  } catch (const std::bad_alloc&) {
+    return;
+  }
   seen_ = learned.seen();
-  learned_ = learned.saved();
   changed_ = true;
 }
 

@@ -24,8 +24,8 @@ public:
   /// length_model::saved() of the scheduler that had seen most answers at its end; empty: nothing is known.
   std::string learned() const;
 
-  /// Keeps what a scheduler that ends has learned.
-  void keep(const length_model& learned);
+  /// Keeps what a scheduler that ends has learned; without memory for it, what is kept already.
+  void keep(const length_model& learned) noexcept;
 
   /// Writes the file, if there is one and anything was learned. A sentence if it cannot; empty: all is well.
   std::string write();

@@ -179,7 +179,7 @@ bool troublemaker::before(const handler& who, const caf::mailbox_element& what) 
   }
   const bool may_refuse = s_.refused.empty() ? may_die(who.kind) : s_.refused == who.kind;
   if (refusal_every_ > 0 && may_refuse && dice_.one_in(refusal_every_)) {
-    refusal = test::failing_allocation(dice_.pick(1, 30));
+    refusal = test::failing_allocation(dice_.pick(1, 30), dice_.one_in(3));
     refusal.arm();
     armed_ = true;
   }
@@ -294,6 +294,13 @@ void troublemaker::ended(const char* kind, caf::local_actor& who) noexcept {
   gone_.insert(found->first);
   actors_.erase(found);
   die_behind_ = false;
+}
+
+std::string troublemaker::who_is_left() const {
+  std::string all;
+  for (const auto& [id, its] : actors_)
+    all += " " + std::string(its.kind) + "#" + std::to_string(id);
+  return all;
 }
 
 void troublemaker::perhaps_kill() {

@@ -58,6 +58,9 @@ public:
   /// Nobody dies any more.
   void relent() { left_ = fragile_left_ = refusal_every_ = 0, may_lose_ = false; }
 
+  /// The kinds of those that have not ended.
+  std::string who_is_left() const;
+
   bool traced() const { return traced_; }
   void say(const std::string& line) const;
 

@@ -44,7 +44,8 @@ bool is_explained(const error& why, const client& c, const scenario& s, const ha
     case errc::out_of_memory: return what.refusals > 0;
     case errc::poisoned: return what.exceptions + what.refusals >= 2;
     case errc::unavailable: return faults >= 3;
-    case errc::internal: return what.refusals > 0 && c.heard.what().ids.empty();
+    case errc::internal: // "request lost" needs no memory
+      return what.refusals > 0 && (c.heard.what().ids.empty() || why.message == "request lost");
     case errc::device: return what.lost_devices > 0 && faults >= s.replicas; // others may never have started
     case errc::cancelled: return c.cancelled;
     default: return false;

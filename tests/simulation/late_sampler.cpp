@@ -1,5 +1,7 @@
 #include "tests/simulation/late_sampler.hpp"
 
+#include "tests/actors/failing_memory.hpp"
+
 #include <new>
 #include <utility>
 
@@ -59,8 +61,10 @@ step_result late_sampler::collect() {
     throw std::bad_alloc();
   auto result = std::move(core_->done.front());
   core_->done.pop_front();
-  if (--uncollected_ == 0)
+  if (--uncollected_ == 0) {
+    const test::no_failing_allocation patience; // in the product another thread tells, and waits until there is memory
     late_(); // what was sampled meanwhile, behind this
+  }
   return result;
 }
 

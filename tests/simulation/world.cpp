@@ -1,6 +1,7 @@
 #include "tests/simulation/world.hpp"
 
 #include "actors/engine.hpp"
+#include "actors/unwoken.hpp"
 #include "runtime/techniques/technique.hpp"
 #include "tests/simulation/clients.hpp"
 #include "tests/simulation/dice.hpp"
@@ -45,6 +46,7 @@ public:
       coordinator_(dynamic_cast<caf::scheduler::test_coordinator&>(system_->scheduler())),
       own_actors_(system_->registry().running()) {
     broken_promise::first.clear();
+    unwoken::tries = 0;
     for (const auto& plan : s.clients) {
       clients_.push_back(std::make_shared<client>());
       clients_.back()->plan = plan;
@@ -258,6 +260,7 @@ private:
     }
     coordinator_.run_once();
     faults_.calm_down();
+    unwoken::wake();
     if (std::exchange(refusals_, faults_.seen.refusals) != faults_.seen.refusals)
       mend_clock();
     if (dice_.one_in(3))
@@ -317,7 +320,7 @@ private:
     if (!trouble_.empty())
       return;
     if (const auto left = system_->registry().running() - own_actors_; left != 0)
-      trouble_ = std::to_string(left) + " actors are left";
+      trouble_ = std::to_string(left) + " actors are left:" + faults_.who_is_left();
     else if (runners_ != 0)
       trouble_ = std::to_string(runners_) + " KV caches are left";
     else if (ends_ == 0)

@@ -7,9 +7,14 @@
 
 namespace troupe {
 
-block_counters block_manager::counters() const {
+block_counters block_manager::totals() const {
   auto c = pool_.counters;
   pool_.count(c);
+  return c;
+}
+
+block_counters block_manager::counters() const {
+  auto c = totals();
   c.slots_used = c.in_use * block_size;
   std::unordered_map<block_id, std::int32_t> filled; // positions of blocks that are not full, by who has the most
   for (const auto& [_, s] : sequences_)

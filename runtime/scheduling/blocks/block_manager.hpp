@@ -69,6 +69,8 @@ public:
   void count_incomplete() { ++pool_.counters.incomplete; }
 
   block_counters counters() const;
+  /// The same but for the positions that are filled (slots_used). Allocates nothing.
+  block_counters totals() const;
 
   /// What each block holds, a character for each: 'f' nothing, 'c' cached content, 'd' cached content that is kept
   /// outside, too, '1' what one sequence refers to, '2' to '9' what so many share (or more).
