@@ -107,6 +107,18 @@ TEST_CASE_FIXTURE(fixture, "whoever asked an actor that fails hears so") {
   CHECK(heard->errors == 2);
 }
 
+TEST_CASE_FIXTURE(fixture, "whoever asked an actor that fails, and has no memory until it has ended, hears so") {
+  ask(3);
+  caf::anon_send(asked, "fail");
+  test::failing_allocation none(1, true);
+  none.arm();
+  coordinator.run_once();
+  none.disarm();
+  CHECK(none.happened());
+  coordinator.run();
+  CHECK(heard->errors == 3);
+}
+
 TEST_CASE_FIXTURE(fixture, "whichever allocation fails while an actor answers at once, whoever asked hears of it") {
   int failures = 0;
   for (int nth = 1;; ++nth) {

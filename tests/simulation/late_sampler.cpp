@@ -63,7 +63,7 @@ step_result late_sampler::collect() {
   core_->done.pop_front();
   if (--uncollected_ == 0) {
     const test::no_failing_allocation patience; // in the product another thread tells, and waits until there is memory
-    late_(); // what was sampled meanwhile, behind this
+    late_();                                    // what was sampled meanwhile, behind this
   }
   return result;
 }

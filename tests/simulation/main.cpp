@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <iostream>
 #include <limits>
@@ -110,7 +112,19 @@ std::string check_gaps(const coverage& covered, const std::string& file) {
   return text;
 }
 
+std::uint64_t now_running = 0;
+
+/// Where an exception that nobody takes ends the process, its seed is told first.
+void tell_seed_at_the_end() {
+  std::set_terminate([] {
+    std::printf("seed %llu FAILED: the process ends\n", static_cast<unsigned long long>(now_running));
+    std::fflush(stdout);
+    std::abort();
+  });
+}
+
 int run_many(const arguments& a) {
+  tell_seed_at_the_end();
   const auto from = a.from.value_or(std::random_device()() * std::uint64_t(1'000'000));
   const auto most = a.schedules.value_or(a.seconds > 0 ? std::numeric_limits<std::uint64_t>::max() : 1000);
   coverage covered;
@@ -120,7 +134,7 @@ int run_many(const arguments& a) {
   std::fflush(stdout);
   std::uint64_t run = 0, failed = 0, jobs = 0, messages = 0, deaths = 0, answers = 0;
   for (; run < most && (a.seconds == 0 || cpu_seconds() < a.seconds); ++run) {
-    const auto s = chosen(from + run, a);
+    const auto s = chosen(now_running = from + run, a);
     const auto result = simulate(s, false, &covered);
     jobs += result.jobs;
     messages += result.messages;
