@@ -80,8 +80,12 @@ private:
         self_->send(self_, order_settled{{.order = order, .why = away_}});
     };
     spec.host.judge.withdraw = [this](const judge_order_ptr& order) { // also at the end of this actor
-      if (judge_)
+      if (!judge_)
+        return;
+      try {
         caf::anon_send(judge_, order_unwanted{order});
+      } catch (const std::bad_alloc&) { // then it values them for nothing
+      }
     };
     return spec;
   }
