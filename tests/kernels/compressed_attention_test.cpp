@@ -20,13 +20,13 @@ constexpr kv_type ce_types[] = {kv_type::f32, kv_type::bf16, kv_type::int8, kv_t
 
 using ce_floats = std::vector<float>;
 
-/// Angles of heads of `dim`, of which some pairs turn; or none.
-ce_floats turning(int dim, int pairs) {
+/// Angles of heads of `dim`, of which some pairs turn.
+ce_floats turning(int dim) {
   ce_floats rope;
   for (int t = 0; t < ce_tokens; ++t)
     for (int i = 0; i < dim; ++i) {
       const int pair = i % (dim / 2);
-      const double angle = pair < pairs ? t * std::pow(100.0, -double(pair) / pairs) : 0;
+      const double angle = pair < ce_pairs ? t * std::pow(100.0, -double(pair) / ce_pairs) : 0;
       rope.push_back(static_cast<float>(i < dim / 2 ? std::cos(angle) : std::sin(angle)));
     }
   return rope;
@@ -56,7 +56,7 @@ struct group_inputs {
       rows(random.normal(ce_tokens * 2 * width())),
       bias(random.normal(std::size_t(rate) * width())),
       norm(random.normal(std::size_t(dim))),
-      angles(turning(dim, ce_pairs)) {}
+      angles(turning(dim)) {}
 
   std::size_t width() const { return std::size_t(dim) * (overlaps ? 2 : 1); }
   entry_making how() const { return {rate, overlaps, bias.data(), norm.data(), ce_eps, angles.data()}; }
@@ -121,7 +121,6 @@ ce_computed ce_run(backend& on, const compressed_case& of, kv_type type, std::sp
   std::iota(table.begin(), table.end(), 1);
   std::shuffle(table.begin(), table.end(), generator(seed).engine);
   const auto cache = on.make_kv_cache(of.shape(type, table.size() + 2));
-  const auto still = turning(ce_dim, 0), index_still = turning(ce_index_dim, 0);
   ce_computed to;
   to.chosen.reset(ce_tokens, ce_top);
   auto all = of;
@@ -131,12 +130,12 @@ ce_computed ce_run(backend& on, const compressed_case& of, kv_type type, std::sp
     const batch step{{&who, 1}, table};
     const auto qkv = some_rows(all.qkv, first, count);
     on.rope_write_kv(qkv, ce_heads, {}, of.main.angles.data(), *cache, 0, step);
-    on.rope_write_kv(some_rows(all.main.rows, first, count), 0, {}, still.data(), *cache, 2, step);
+    on.rope_write_kv(some_rows(all.main.rows, first, count), 0, {}, {}, *cache, 2, step);
     compressed.make_entries(of.main.how(), *cache, 2, 1, step);
     position_choice chosen;
     chosen.reset(std::size_t(count), ce_top);
     if (of.indexed) {
-      on.rope_write_kv(some_rows(all.index.rows, first, count), 0, {}, index_still.data(), *cache, 4, step);
+      on.rope_write_kv(some_rows(all.index.rows, first, count), 0, {}, {}, *cache, 4, step);
       compressed.make_entries(of.index.how(), *cache, 4, 3, step);
       const auto queries = some_rows(all.queries, first, count);
       on.rope_write_kv(queries, ce_index_heads, {}, of.index.angles.data(), *cache, 3, step);

@@ -23,15 +23,6 @@ constexpr int sp_tokens = 700, sp_heads = 19, sp_dim = 24; // of the indexer
 constexpr int sp_query_heads = 6, sp_kv_heads = 2, sp_width = 40;
 constexpr kv_type sp_types[] = {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8};
 
-/// Angles that turn nothing.
-std::vector<float> still(int dim) {
-  std::vector<float> rope;
-  for (int t = 0; t < sp_tokens; ++t)
-    for (int i = 0; i < dim; ++i)
-      rope.push_back(i < dim / 2 ? 1.0f : 0.0f);
-  return rope;
-}
-
 struct sparse_machine {
   std::unique_ptr<backend> device;
   std::unique_ptr<kv_cache> cache; // a layer of K and V, then one of K alone
@@ -57,8 +48,7 @@ struct sparse_machine {
   void write(const std::vector<float>& rows, int heads, int layer, int first, int count) {
     auto copy = rows;
     const sequence_rows who{0, count, first, 0};
-    const auto rope = still(layer == 0 ? sp_width : sp_dim);
-    device->rope_write_kv(rows_of(copy, first, count), heads, {}, rope.data(), *cache, layer, {{&who, 1}, table});
+    device->rope_write_kv(rows_of(copy, first, count), heads, {}, {}, *cache, layer, {{&who, 1}, table});
   }
 
   position_choice choose(const std::vector<float>& rows, const std::vector<float>& weights, int most,
@@ -292,7 +282,8 @@ std::vector<float> turning(int dim) {
   return rope;
 }
 
-/// The groups that a row sees whole, by their scores in double precision, the best first.
+/// The groups that a row sees whole, by their scores in double precision, the best first. Keys do not turn if `rope` is
+/// empty.
 std::vector<int> groups_by_score(const std::vector<float>& rows, const std::vector<float>& norm,
                                  const std::vector<float>& rope, int row, std::vector<double>& scores) {
   const std::size_t columns = (sp_heads + 1) * sp_dim, half = sp_dim / 2;
@@ -307,10 +298,11 @@ std::vector<int> groups_by_score(const std::vector<float>& rows, const std::vect
     }
     for (std::size_t d = 0; d < sp_dim; ++d)
       key[d] *= norm[d] / std::sqrt(squares + 1e-6);
-    const auto* angles = &rope[std::size_t(g) * sg_group * sp_dim];
     for (std::size_t d = 0; d < half; ++d) {
-      turned[d] = key[d] * angles[d] - key[d + half] * angles[d + half];
-      turned[d + half] = key[d + half] * angles[d] + key[d] * angles[d + half];
+      const auto at = std::size_t(g) * sg_group * sp_dim + d;
+      const double cosine = rope.empty() ? 1 : rope[at], sine = rope.empty() ? 0 : rope[at + half];
+      turned[d] = key[d] * cosine - key[d + half] * sine;
+      turned[d + half] = key[d + half] * cosine + key[d] * sine;
     }
     double sum = 0;
     for (std::size_t h = 0; h < sp_heads; ++h) {
@@ -332,14 +324,15 @@ std::vector<int> groups_by_score(const std::vector<float>& rows, const std::vect
 TEST_CASE("Groups are chosen whole by their pooled keys, beside what follows the last whole one, on every schedule") {
   generator random(8);
   const auto rows = random.normal(sp_tokens * (sp_heads + 1) * sp_dim), norm = random.normal(sp_dim),
-             rope = turning(sp_dim);
+             turns = turning(sp_dim);
   const std::vector<float> ones(sp_tokens * sp_heads, 1.0f);
-  const key_groups by{sg_group, norm.data(), 1e-6f, rope.data()};
   const std::vector<int> chunk_lists[] = {{sp_tokens}, {290, 1, 1, 1, 1, 163, 243}};
   for (const isa target : tested_isas())
     for (const kv_type type : sp_types) {
       CAPTURE(std::string(to_string(target)));
       CAPTURE(to_string(type));
+      const auto rope = type == kv_type::int8 ? std::vector<float>{} : turns;
+      const key_groups by{sg_group, norm.data(), 1e-6f, rope.data()};
       std::vector<position_choice> results;
       for (const auto& chunks : chunk_lists)
         for (auto& device : machines(target)) {

@@ -79,12 +79,7 @@ struct ch_machine {
 
   /// Of rows that do not turn. `heads`: of queries, ahead of the keys in each row.
   void write(const tensor& rows, int heads, int layer, const batch& step) {
-    const int dim = cache->shape.layer(layer).dim;
-    std::vector<float> still;
-    for (int i = 0; i < ch_tokens * dim; ++i)
-      still.push_back(i % dim < dim / 2 ? 1.0f : 0.0f);
-    const device_tensor angles(*device, wide(still), 1);
-    device->rope_write_kv(rows, heads, {}, angles.floats(), *cache, layer, step);
+    device->rope_write_kv(rows, heads, {}, {}, *cache, layer, step);
     device->queue().synchronise();
   }
 
