@@ -9,19 +9,6 @@
 
 namespace troupe {
 
-bool needs_family_ops(const model_config& config) {
-  return config.norm != norm_type::rms || config.norms != norm_place::before || config.qk_norm_whole ||
-    config.positions != position_type::rotary || config.attention_cap != 0 || config.attention_sinks || !config.gated ||
-    config.latent || config.act.type != kernels::activation_type::silu || config.embedding_scale != 1 ||
-    config.residual_scale != 1 || config.logit_scale != 1 || config.logit_cap != 0 || config.experts.count > 0 ||
-    !config.chunks.empty() || config.growth || config.encoder || config.qk_norm_behind || config.qk_norm_plain ||
-    config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
-    !config.kv_layers.empty() || config.head_growth || config.layer_inputs > 0 || config.layer_scales ||
-    config.embedding_norm || config.token_types > 0 || config.skips_first_norm || config.recurrent ||
-    config.attention_gate || config.altup || config.hyper || config.compressed || config.qkv_clip > 0 ||
-    config.value_dim > 0 || !config.mlp_limits.empty() || config.window_sinks || config.shared_blocks;
-}
-
 std::size_t pair_bytes(const std::vector<wanted_tensor>& stored, kernels::dtype compute) {
   std::size_t values = 0;
   for (const auto& w : stored)

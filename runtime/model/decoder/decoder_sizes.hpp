@@ -96,9 +96,6 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
 /// Bytes of pairs that are added to a product (kernels/low_rank.hpp), about: `stored` are tensor_names'.
 std::size_t pair_bytes(const std::vector<wanted_tensor>& stored, kernels::dtype compute);
 
-/// Whether the model needs more of a backend than the ops that all have (ops.hpp: "ops of further families").
-bool needs_family_ops(const model_config& config);
-
 /// Whether the host takes part in each step: it chooses experts, or sends what depends on positions. What such steps
 /// queue on a device cannot be replayed.
 bool host_takes_part(const model_config& config);
