@@ -1,4 +1,4 @@
-// Checkpoints quantised by GPTQ (2, 3, 4 or 8 bits), AWQ (4) or AutoRound (2 to 8 in GPTQ's layout, 4 in AWQ's),
+// Checkpoints quantised by GPTQ (2, 3, 4 or 8 bits), AWQ (4) or AutoRound (2 to 8 in GPTQ's layout, 4 to 7 in AWQ's),
 // presented as if their matrices were stored in GGUF's blocks. Those of other programs are passed to
 // fp8_checkpoint.hpp, mxfp4_checkpoint.hpp, bitsandbytes_checkpoint.hpp, compressed_checkpoint.hpp, hqq_checkpoint.hpp
 // and torchao_checkpoint.hpp. Used by open_model.
