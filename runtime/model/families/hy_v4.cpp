@@ -49,9 +49,7 @@ void arrange_hy_v4(const model_config& model, const checkpoint& stored, arrangem
   arrange_indexed(model, stored, to);
   tensor_arranger tensors(model, to);
   for (int layer = 0; layer < model.layers; ++layer) {
-    const auto rename = [&](const std::string& name, const std::string& from) {
-      tensors.add(layer, name, {.name = tensors.stored(layer, from)});
-    };
+    const auto rename = [&](const std::string& name, const std::string& from) { tensors.take(layer, name, from); };
     rename("self_attn.attn_gate.weight", "self_attn.linear_gate.weight");
     rename("self_attn.sinks", "self_attn.learnable_sink_param");
     for (const std::string part : {"mlp.", "mlp.shared_experts."}) // transformers writes these as attention's
