@@ -66,6 +66,21 @@ std::string fp8_file() {
   return to.file();
 }
 
+/// Codes are multiplied as they are, and sums by scales; expanded weights, whose logits are `want`, are rounded to the type
+/// of activations.
+void check_near(const std::vector<float>& got, const std::vector<float>& want, const troupe::precision& precision) {
+  if (precision.weights == kernels::quantization::int8) {
+    CHECK(got == want);
+    return;
+  }
+  double largest = 0, worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    largest = std::max(largest, std::abs(double(want[i])));
+    worst = std::max(worst, std::abs(double(got[i]) - want[i]));
+  }
+  CHECK(worst < largest * (precision.compute == dtype::f32 ? 1e-5 : 0.03));
+}
+
 std::string config_with(const std::string& quantization) {
   auto config = content(data() / "golden/llama-gqa/config.json");
   return config.insert(config.find('{') + 1, "\"quantization_config\": " + quantization + ", ");
@@ -130,17 +145,7 @@ TEST_CASE("FP8 checkpoints give on a CPU the logits of their expanded weights") 
       const auto got = last_logits(*source.tensors, source.config, precision);
       const auto want = last_logits(expanded, golden.config, precision);
       CHECK(got != last_logits(*golden.tensors, golden.config, precision));
-      if (precision.weights == kernels::quantization::int8) {
-        CHECK(got == want);
-        continue;
-      }
-      // Codes are multiplied as they are, and sums by scales; expanded weights are rounded to the type of activations.
-      double largest = 0, worst = 0;
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        largest = std::max(largest, std::abs(double(want[i])));
-        worst = std::max(worst, std::abs(double(got[i]) - want[i]));
-      }
-      CHECK(worst < largest * (precision.compute == dtype::f32 ? 1e-5 : 0.03));
+      check_near(got, want, precision);
     }
   }
 }
@@ -208,16 +213,7 @@ TEST_CASE("FP8 with a scale for each block keeps its bytes, and gives the logits
          {precision(dtype::f32), precision(dtype::bf16), precision(dtype::bf16, kernels::quantization::int8)}) {
       const auto got = last_logits(*opened, golden.config, precision);
       const auto want = last_logits(expanded, golden.config, precision);
-      if (precision.weights == kernels::quantization::int8) {
-        CHECK(got == want);
-        continue;
-      }
-      double largest = 0, worst = 0;
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        largest = std::max(largest, std::abs(double(want[i])));
-        worst = std::max(worst, std::abs(double(got[i]) - want[i]));
-      }
-      CHECK(worst < largest * (precision.compute == dtype::f32 ? 1e-5 : 0.03));
+      check_near(got, want, precision);
     }
   }
 }
