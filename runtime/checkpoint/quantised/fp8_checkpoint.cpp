@@ -132,13 +132,13 @@ private:
              (block[0] == 0 ? "" : " of " + std::to_string(block[0]) + " x " + std::to_string(block[1])));
   }
 
-  const checkpoint& stored_;
-  std::string weight_, scale_;
   /// E5M2 is the upper half of f16.
   float value_of(std::uint8_t code) const {
     return wide_ ? kernels::from_f16(static_cast<std::uint16_t>(code << 8)) : kernels::from_e4m3(code);
   }
 
+  const checkpoint& stored_;
+  std::string weight_, scale_;
   std::array<std::size_t, 2> block_{};
   bool wide_ = false; // E5M2
   tensor_info info_;

@@ -18,8 +18,8 @@ namespace troupe {
 /// more than 4 bits, if every zero point is in the middle, which is exact; else, with up to 4, in Q4_1, whose minimum is
 /// scale * zero rounded to f16 (an error of at most 1/136 of the distance between two codes). If inputs are not in the
 /// order of their groups (`desc_act`), groups do not consist of whole blocks, or more than 4 bits have other zero points,
-/// weights are expanded to f16. Other tensors are unchanged. Throws failure(bad_file |
-/// unsupported) naming the file and the tensor.
+/// weights are expanded to f16. Other tensors are unchanged. Throws failure(bad_file | unsupported) naming the file and
+/// the tensor.
 std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoint> stored,
                                                  const quantised_storage& how);
 
