@@ -53,7 +53,7 @@ struct activation_sizes {
   std::size_t compressed_inputs = 0; // [max_rows, q_rank or heads * head_dim], compute type
 
   // Hyper-connections, `width` = streams * hidden.
-  std::size_t hyper_streams = 0; // [max_rows, width], f32; without a rank twice
+  std::size_t hyper_streams = 0; // [max_rows, width], f32; twice where streams are mixed
   std::size_t hyper_normed = 0;  // [max_rows, width] in the compute type; with a rank also in f32, twice
   std::size_t hyper_mix = 0;  // [max_rows, what weighs streams, or the rank], f32; with a rank also in the compute type
   std::size_t hyper_ones = 0; // [width], f32, without a rank
