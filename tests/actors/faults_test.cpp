@@ -79,7 +79,7 @@ TEST_CASE("what was counted before a restart stays counted") {
 TEST_CASE("a fault in any step of any work changes no event that clients receive") {
   const int stride = troupe::testing::address_sanitized() ? 5 : 1;
   const auto all = with_faults_everywhere(mixed_work(), stride, small());
-  CHECK(all.restarts >= static_cast<std::uint64_t>(20 / stride)); // one answer has 20 tokens
+  CHECK(all.restarts >= static_cast<std::uint64_t>(10 / stride)); // one answer has 20 tokens, some guessed
 }
 
 TEST_CASE("a fault in any step on two replicas changes no event that clients receive") {
