@@ -120,7 +120,7 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
       REQUIRE(listeners[i].wait());
       CHECK(same(listeners[i].result(), expected[i]));
     }
-    if (seed == 3) // each evicts the blocks of the one before
+    if (seed > 1) // each decodes steadily, and where blocks are few, evicts those of the one before
       for (const std::size_t i : {0, 1, 2, 0})
         CHECK(same(engine.run(turns[i]), expected_of_turns[i]));
     if (seed != 1) // rows of guesses are no steady decoding
