@@ -157,7 +157,7 @@ void admissions::cancel_all() {
 // -- deadlines --------------------------------------------------------------------------------------------------------
 
 // One timer for all: a message delayed for a request would keep it until then, as this one keeps the engine, for a while.
-constexpr auto longest_delay = std::chrono::seconds(5);
+constexpr auto longest_delay = std::chrono::seconds(1);
 
 void admissions::set_deadline(std::int64_t ms, const request_actor& request) {
   if (!requests_.contains(request.address()))

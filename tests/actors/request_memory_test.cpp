@@ -1,4 +1,5 @@
 // Requests that run out of memory: each still ends for its client.
+#include "actors/unwoken.hpp"
 #include "runtime/support/meter.hpp"
 #include "tests/actors/failing_memory.hpp"
 #include "tests/actors/faulty_device.hpp"
@@ -6,6 +7,20 @@
 
 using namespace troupe;
 using namespace troupe::testing;
+
+namespace {
+
+bool is_last(const event& e) { return !std::holds_alternative<token_event>(e); }
+
+generation short_one() {
+  generation g;
+  g.prompt = {1, 2, 3};
+  g.sampling.max_tokens = 5;
+  g.sampling.temperature = 0;
+  return g;
+}
+
+} // namespace
 
 TEST_CASE("whichever allocation of a request actor fails, its client receives an end and nothing stays behind") {
   worker_group workers;
@@ -24,7 +39,7 @@ TEST_CASE("whichever allocation of a request actor fails, its client receives an
       failing.disarm();
     }
     REQUIRE(!events.empty());
-    CHECK(std::ranges::count_if(events, [](auto& e) { return !std::holds_alternative<token_event>(e); }) == 1);
+    CHECK(std::ranges::count_if(events, is_last) == 1);
     CHECK(workers.idle());
     if (!failing.happened())
       break;
@@ -34,6 +49,42 @@ TEST_CASE("whichever allocation of a request actor fails, its client receives an
     }
   }
   CHECK(errors > 10);
+}
+
+TEST_CASE(
+  "a client's function that needs memory hears the end of its request once, also if all is refused until then") {
+  worker_group workers;
+  int later = 0;
+  for (int nth = 1;; ++nth) {
+    CAPTURE(nth);
+    test::failing_allocation failing(nth, true);
+    std::vector<event> events;
+    const auto request = spawn_request(workers.system, workers.engine, std::make_shared<const generation>(short_one()),
+                                       client_line([&](event e) {
+                                         ::operator delete(::operator new(1)); // as a server's queue does
+                                         const test::no_failing_allocation memory;
+                                         events.push_back(std::move(e));
+                                       }));
+    const auto* actor = caf::actor_cast<caf::abstract_actor*>(request);
+    const auto ended = [&] { return std::ranges::count_if(events, is_last); };
+    bool failed = false;
+    while (workers.coordinator.has_job()) {
+      const bool its_turn = dynamic_cast<caf::abstract_actor*>(workers.coordinator.jobs.front()) == actor;
+      if (its_turn && !failed)
+        failing.arm();
+      workers.coordinator.run_once();
+      failing.disarm();
+      if (failing.happened() && !std::exchange(failed, true))
+        later += ended() == 0;
+      unwoken::wake();
+    }
+    CHECK(ended() == 1);
+    CHECK(is_last(events.back()));
+    CHECK(workers.idle());
+    if (!failed)
+      break;
+  }
+  CHECK(later > 10);
 }
 
 TEST_CASE("whichever allocation fails while a request is spawned, its client is told or its line stays open") {

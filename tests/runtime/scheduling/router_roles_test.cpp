@@ -267,3 +267,16 @@ TEST_CASE(
   r.start(prefiller, 2, capacity_of(replica_role::prefill));
   CHECK(r.role_of(prefiller) == replica_role::prefill);
 }
+
+TEST_CASE("how long the answer of a request became is learned, also if it was asked whether it moves, and stayed") {
+  auto r = one_of_each();
+  r.take(answering(answerer, 1));
+  const auto q = prompt_query(200, 2);
+  REQUIRE(r.choose(1, q));
+  REQUIRE(r.move(prefiller, answerer, 1, 2, behind_first(q)).why == move_choice::reason::dearer);
+  const auto before = r.lengths().scores().answers;
+  auto report = quiet_report(prefiller);
+  report.ended = {{.request = 1, .tokens = 2}};
+  r.take(report);
+  CHECK(r.lengths().scores().answers == before + 1);
+}

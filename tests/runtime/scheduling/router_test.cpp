@@ -349,3 +349,20 @@ TEST_CASE("a chain of blocks has the hashes of the prefix cache, and depends on 
   CHECK(chain_root(9, 0) == 9);
   CHECK(chain_root(9, 1) != chain_root(9, 2));
 }
+
+TEST_CASE("of requests that ended without a report, the last few alone are remembered, whose report may yet come") {
+  awaited_answers answers;
+  constexpr std::uint64_t running = 1;
+  answers.await(running, prompt(20, 0, 100));
+  for (std::uint64_t request = 2; request < 5000; ++request) {
+    answers.await(request, prompt(20, 0, 100));
+    answers.end(request);
+  }
+  CHECK(answers.size() < 300);
+  CHECK(!answers.known());
+  answers.learn({.request = 4999, .tokens = 7});
+  CHECK(answers.known());
+  const auto before = answers.size();
+  answers.learn({.request = running, .tokens = 9});
+  CHECK(answers.size() == before - 1);
+}
