@@ -32,7 +32,8 @@ private:
     try {
       hear(why_);
     } catch (const std::bad_alloc&) {
-      throw;
+      if (--tries_ > 0)
+        throw;
     } catch (...) { // a function has nobody left to tell
     }
     delete this;
@@ -40,6 +41,7 @@ private:
 
   event_sink sink_;
   error why_;
+  int tries_ = 100'000; // a function may never have enough
 };
 
 client_line::client_line(event_sink&& sink) : end_(std::make_unique<far_end>(std::move(sink))) {}

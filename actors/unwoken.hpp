@@ -1,6 +1,6 @@
 // What must happen and had no memory to: an actor that has a message could not be scheduled, so that it would never run
 // again, not even to end; a client's function could not take its last event. An actor that has handled a message tries
-// again; a thread that handles none, such as a loader's, waits until it can. Any thread.
+// again; for an actor, a thread that handles none, such as a loader's, waits until it can. Any thread.
 #pragma once
 
 #include <caf/actor_system.hpp>
@@ -31,13 +31,20 @@ public:
     entry* next_ = nullptr;
   };
 
-  /// How often a thread that handles no message tries, as nobody may ever come by again, each 10 ms. A simulation, whose one
-  /// thread cannot wait for another, sets 0, and wakes them itself.
+  /// How often such a thread tries, each 10 ms. A simulation, whose one thread cannot wait for another, sets 0, and wakes
+  /// them itself.
   static inline int tries = 1000;
 
-  /// It is in no list.
+  /// It is in no list. It is tried again when the next message is handled.
   static void add(entry& one) noexcept {
-    push(one);
+    one.next_ = first_.load(std::memory_order_relaxed);
+    while (!first_.compare_exchange_weak(one.next_, &one, std::memory_order_release, std::memory_order_relaxed))
+      ;
+  }
+
+  /// The same; a thread that handles no message waits, as nobody may ever come by again.
+  static void insist(entry& one) noexcept {
+    add(one);
     for (int i = 0; i < tries && handling_ == 0 && first_.load(std::memory_order_relaxed); ++i) {
       wake();
       std::this_thread::sleep_for(std::chrono::milliseconds(i > 0 ? 10 : 0));
@@ -53,7 +60,7 @@ public:
       try {
         each->try_again();
       } catch (const std::bad_alloc&) {
-        push(*each);
+        add(*each);
       }
       each = next;
     }
@@ -72,12 +79,6 @@ public:
   };
 
 private:
-  static void push(entry& of) noexcept {
-    of.next_ = first_.load(std::memory_order_relaxed);
-    while (!first_.compare_exchange_weak(of.next_, &of, std::memory_order_release, std::memory_order_relaxed))
-      ;
-  }
-
   static inline constinit std::atomic<entry*> first_ = nullptr;
   static inline thread_local constinit int handling_ = 0; // messages, by this thread
 };
@@ -95,7 +96,7 @@ public:
     try {
       Base::launch(unit, lazy, hide);
     } catch (const std::bad_alloc&) {
-      unwoken::add(*this); // it begins with its first turn
+      unwoken::insist(*this); // it begins with its first turn
     }
   }
 
@@ -115,7 +116,7 @@ public:
       if (this->mailbox().closed()) // there was none for an answer from an actor that has ended
         throw;
       // It has the message, and CAF a reference for its way through the queue.
-      unwoken::add(*this);
+      unwoken::insist(*this);
     }
   }
 
