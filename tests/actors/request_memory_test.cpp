@@ -51,40 +51,33 @@ TEST_CASE("whichever allocation of a request actor fails, its client receives an
   CHECK(errors > 10);
 }
 
-TEST_CASE(
-  "a client's function that needs memory hears the end of its request once, also if all is refused until then") {
+TEST_CASE("a client's function that has no memory for the end of its request hears it once there is some") {
   worker_group workers;
-  int later = 0;
-  for (int nth = 1;; ++nth) {
+  bool failed = true;
+  for (int nth = 1; failed; ++nth) {
     CAPTURE(nth);
-    test::failing_allocation failing(nth, true);
     std::vector<event> events;
-    const auto request = spawn_request(workers.system, workers.engine, std::make_shared<const generation>(short_one()),
-                                       client_line([&](event e) {
-                                         ::operator delete(::operator new(1)); // as a server's queue does
-                                         const test::no_failing_allocation memory;
-                                         events.push_back(std::move(e));
-                                       }));
-    const auto* actor = caf::actor_cast<caf::abstract_actor*>(request);
-    const auto ended = [&] { return std::ranges::count_if(events, is_last); };
-    bool failed = false;
-    while (workers.coordinator.has_job()) {
-      const bool its_turn = dynamic_cast<caf::abstract_actor*>(workers.coordinator.jobs.front()) == actor;
-      if (its_turn && !failed)
-        failing.arm();
-      workers.coordinator.run_once();
-      failing.disarm();
-      if (failing.happened() && !std::exchange(failed, true))
-        later += ended() == 0;
-      unwoken::wake();
-    }
-    CHECK(ended() == 1);
-    CHECK(is_last(events.back()));
+    int calls = 0;
+    bool little = true;
+    failed = false;
+    spawn_request(workers.system, workers.engine, std::make_shared<const generation>(short_one()),
+                  client_line([&](event e) {
+                    if (little && ++calls >= nth) {
+                      failed = true;
+                      throw std::bad_alloc();
+                    }
+                    events.push_back(std::move(e));
+                  }));
+    workers.coordinator.run();
     CHECK(workers.idle());
-    if (!failed)
-      break;
+    CHECK(std::ranges::count_if(events, is_last) == (failed ? 0 : 1));
+    little = false;
+    unwoken::wake();
+    CHECK(std::ranges::count_if(events, is_last) == 1);
+    CHECK(is_last(events.back()));
+    unwoken::wake();
+    CHECK(std::ranges::count_if(events, is_last) == 1);
   }
-  CHECK(later > 10);
 }
 
 TEST_CASE("whichever allocation fails while a request is spawned, its client is told or its line stays open") {
