@@ -163,6 +163,11 @@ TEST_CASE("what has not arrived is computed again, which is weighed") {
   REQUIRE(r.choose(1, q)->replica == prefiller);
   const auto other = behind_first(prompt_query(2000, 3, 5)); // as behind a border of LongRoPE: other blocks
   CHECK(r.move(prefiller, answerer, 1, 2, other).why == move_choice::reason::dearer);
+  const auto before = r.lengths().scores().answers;
+  auto report = quiet_report(prefiller);
+  report.ended = {{.request = 1, .tokens = 2}};
+  r.take(report);
+  CHECK(r.lengths().scores().answers == before + 1); // it has kept its number
 }
 
 TEST_CASE("a replica that has failed is neither chosen nor moved to") {
@@ -266,17 +271,4 @@ TEST_CASE(
   REQUIRE(r.yield_roles(start + 70s).has_value());
   r.start(prefiller, 2, capacity_of(replica_role::prefill));
   CHECK(r.role_of(prefiller) == replica_role::prefill);
-}
-
-TEST_CASE("how long the answer of a request became is learned, also if it was asked whether it moves, and stayed") {
-  auto r = one_of_each();
-  r.take(answering(answerer, 1));
-  const auto q = prompt_query(200, 2);
-  REQUIRE(r.choose(1, q));
-  REQUIRE(r.move(prefiller, answerer, 1, 2, behind_first(q)).why == move_choice::reason::dearer);
-  const auto before = r.lengths().scores().answers;
-  auto report = quiet_report(prefiller);
-  report.ended = {{.request = 1, .tokens = 2}};
-  r.take(report);
-  CHECK(r.lengths().scores().answers == before + 1);
 }

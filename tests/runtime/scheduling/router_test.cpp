@@ -114,12 +114,12 @@ TEST_CASE("how long an answer becomes is learned from answers to alike prompts, 
 }
 
 TEST_CASE("a request that goes on in another replica is learned from under its new number") {
-  router r;
+  router r(true); // else it would rather stay
   r.start(0, 1, usual), r.start(1, 1, usual);
   r.choose(1, prompt(100, 1, 1000));
   auto there = prompt(100, 1, 1000);
   there.answered = 5;
-  r.move(0, 1, 1, 2, there);
+  REQUIRE(r.move(0, 1, 1, 2, there).why == move_choice::reason::moves);
   auto load = idle_report(1);
   load.ended = {{1, 50, false}};
   r.take(load);
