@@ -313,8 +313,7 @@ std::vector<message_moves> beginnings(const chat_messages& messages) {
 
 /// One that nobody can write, as nobody knows it ahead; digits, which no change of case, quoting or trimming alters.
 std::string mark_of_plain() {
-  std::random_device draw;
-  return "6284" + std::to_string(draw()) + std::to_string(draw()) + "1907";
+  return "6284" + std::to_string(std::random_device()()) + "1907";
 }
 
 /// Whether the token opens or closes reasoning.
