@@ -53,6 +53,8 @@ struct rope_kernel {
     if (head >= p.heads + (p.queries_only ? 0 : p.cache.kept_heads()))
       return;
     const row_place place = p.places[row];
+    if (p.rate > 1 && (place.position + 1) % p.rate != 0)
+      return;
     const int half = p.cache.head_dim / 2;
     float* x = p.qkv + row * p.stride + std::size_t(head) * p.cache.head_dim;
     float a[most_pairs], b[most_pairs];
@@ -110,7 +112,8 @@ struct rope_kernel {
                             const row_place& place) const {
     const int dim = p.cache.head_dim, half = dim / 2;
     const bool longer = p.rope.longer != nullptr && place.length > p.rope.border;
-    const float* rope = (longer ? p.rope.longer : p.rope.angles) + static_cast<std::size_t>(place.position) * dim;
+    const float* rope = (longer ? p.rope.longer : p.rope.angles) +
+      static_cast<std::size_t>(place.position + 1 - p.rate) * dim;
     if (norm != nullptr && !p.norm_behind)
       normalise(a, b, norm);
 #pragma unroll

@@ -103,4 +103,7 @@ bool needs_family_ops(const model_config& config);
 /// queue on a device cannot be replayed.
 bool host_takes_part(const model_config& config);
 
+/// Whether the host must know a step's tokens: for rows of tables of n-grams, and for experts that tokens choose.
+bool host_reads_tokens(const model_config& config);
+
 } // namespace troupe
