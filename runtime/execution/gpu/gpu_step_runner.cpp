@@ -140,7 +140,7 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
   backend_->stage({slots_or_tokens_, batch, part.heads ? logit_rows_ : std::span<const std::int32_t>(), decode});
   move_blocks(plan.moves);
   const auto* slots = part.embeds ? wait_for_slots(plan) : nullptr;
-  if (reads_tokens_ && slots != nullptr)
+  if (reads_tokens_ && slots != nullptr && std::ranges::any_of(slots_or_tokens_, [](token_id t) { return t < 0; }))
     read_tokens(slots);
   if (before)
     read_rows(plan, *before);
