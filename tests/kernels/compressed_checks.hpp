@@ -21,7 +21,7 @@ inline constexpr kv_type ce_types[] = {kv_type::f32, kv_type::bf16, kv_type::int
 using ce_floats = std::vector<float>;
 
 /// Angles of heads of `dim`, of which some pairs turn; or none.
-inline ce_floats turning(int dim, int pairs) {
+inline ce_floats ce_turning(int dim, int pairs) {
   ce_floats rope;
   for (int t = 0; t < ce_tokens; ++t)
     for (int i = 0; i < dim; ++i) {
@@ -43,20 +43,20 @@ inline std::vector<double> ce_rotated(std::span<const double> x, const float* an
 }
 
 /// What tokens give for entries, and how these are made of it.
-struct group_inputs {
+struct ce_inputs {
   int dim, rate;
   bool overlaps;
   ce_floats rows; // [tokens, given and gates]
   ce_floats bias, norm, angles;
 
-  group_inputs(generator& random, int dim, int rate, bool overlaps)
+  ce_inputs(generator& random, int dim, int rate, bool overlaps)
     : dim(dim),
       rate(rate),
       overlaps(overlaps),
       rows(random.normal(ce_tokens * 2 * width())),
       bias(random.normal(std::size_t(rate) * width())),
       norm(random.normal(std::size_t(dim))),
-      angles(turning(dim, ce_pairs)) {}
+      angles(ce_turning(dim, ce_pairs)) {}
 
   std::size_t width() const { return std::size_t(dim) * (overlaps ? 2 : 1); }
 
@@ -83,7 +83,7 @@ struct group_inputs {
 
 /// Layers of the cache: tokens' keys, entries, what these are made of, keys of the indexer, and what they are made of.
 struct compressed_case {
-  group_inputs main, index;
+  ce_inputs main, index;
   bool indexed;
   ce_floats qkv, queries, weights, sinks;
 
@@ -117,13 +117,13 @@ struct ce_rows {
   }
 };
 
-/// group_inputs, in a device's memory.
+/// ce_inputs, in a device's memory.
 struct ce_making {
-  const group_inputs& of;
+  const ce_inputs& of;
   ce_rows rows;
   buffer bias, norm, angles;
 
-  ce_making(backend& on, const group_inputs& of)
+  ce_making(backend& on, const ce_inputs& of)
     : of(of), rows(on, of.rows), bias(on.upload(of.bias)), norm(on.upload(of.norm)), angles(on.upload(of.angles)) {}
 
   static const float* floats(const buffer& b) { return static_cast<const float*>(b.get()); }
@@ -147,7 +147,7 @@ inline ce_computed ce_run(backend& on, const compressed_case& of, kv_type type, 
   std::iota(table.begin(), table.end(), 1);
   std::shuffle(table.begin(), table.end(), generator(seed).engine);
   const auto cache = on.make_kv_cache(of.shape(type, table.size() + 2));
-  const auto still = on.upload(turning(ce_dim, 0)), index_still = on.upload(turning(ce_index_dim, 0)),
+  const auto still = on.upload(ce_turning(ce_dim, 0)), index_still = on.upload(ce_turning(ce_index_dim, 0)),
              sinks = on.upload(of.sinks);
   const ce_making main(on, of.main), index(on, of.index);
   const ce_rows all_qkv(on, of.qkv), all_queries(on, of.queries), weights(on, of.weights),
