@@ -24,13 +24,13 @@ struct score_kernel {
     if (!p.chooses(place.position) || start >= seen)
       return;
     const int dim = p.keys.head_dim, thread = static_cast<int>(simt::thread());
-    const int i_key = at_most(start + thread, seen - 1); // some repeat the last
-    const int position = Grouped ? i_key * p.groups.size : (i_key + 1) * p.rate - 1, token = position % block_tokens;
+    const int index = at_most(start + thread, seen - 1); // some repeat the last
+    const int position = Grouped ? index * p.groups.size : (index + 1) * p.rate - 1, token = position % block_tokens;
     const auto block = p.keys.head(p.tables[place.first_block + position / block_tokens], 0);
     const float scale = is_scaled(Type) && !Grouped ? p.keys.scales(block)[token] : 1;
     const group_key group(*this, block, token, place, position);
     auto* queries = reinterpret_cast<float*>(simt::shared()); // [dim][heads_at_once]
-    float* to = p.scores + simt::block_x() * p.choices() * p.width + i_key;
+    float* to = p.scores + simt::block_x() * p.choices() * p.width + index;
     float sum = 0;
     for (int head = 0; head < p.heads; head += heads_at_once) {
       const int count = at_most(p.heads - head, heads_at_once);
@@ -82,8 +82,10 @@ struct score_kernel {
         const bool longer = how.rope.longer != nullptr && place.length > how.rope.border;
         angles = (longer ? how.rope.longer : how.rope.angles) + std::size_t(position) * dim;
         float squares = 0;
-        for (int d = 0; d < dim; ++d)
-          squares = simt::fused(mean(d), mean(d), squares);
+        for (int d = 0; d < dim; ++d) {
+          const float x = mean(d);
+          squares = simt::fused(x, x, squares);
+        }
         scale = simt::inverse_sqrt(squares / static_cast<float>(dim) + how.eps);
       }
     }
