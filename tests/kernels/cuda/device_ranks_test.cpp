@@ -205,7 +205,7 @@ TEST_CASE("CUDA: residual rows that are divided come back when something else th
 TEST_CASE(
   "CUDA: K and V that cannot be divided by KV heads are the first GPU's, which attends alone, with the same bits") {
   // Fewer KV heads than GPUs; latents; choices of positions, blocks and groups; entries. Few are chosen, as texts are short.
-  for (const std::string model : {"tiny_families/gpt-bigcode", "tiny_families/deepseek-v3", "families/glm-moe-dsa",
+  for (const std::string model : {"tiny_families/falcon", "tiny_families/deepseek-v3", "families/glm-moe-dsa",
                                   "tiny_families/minimax-m3", "families/qwen4-exp", "families/deepseek-v4"}) {
     CAPTURE(model);
     auto source = open_model(test_data() + "/" + model);
