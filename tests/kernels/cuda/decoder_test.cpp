@@ -230,21 +230,24 @@ TEST_CASE("CUDA: families whose attention sees chosen positions, or entries, giv
         if (cuda::testing::is_emulated() && (compute == dtype::f32) == (model == "glm-moe-dsa"))
           continue; // slow
         engine e(source, compute, true);
-        const auto logits = e.step(ids, 0);
-        const double bound = compute == dtype::f32 ? 2e-4
-                                                   : 4 * bf16_rounding(source.config) * root_mean_square(expected);
-        CHECK(largest_difference(logits, expected) < bound);
-        std::vector<float> last;
+        const bool in_parts = cuda::testing::is_emulated() &&
+          model == "qwen4-exp"; // alone, as its states do not go back
+        std::vector<float> logits, last;
+        if (!in_parts)
+          logits = e.step(ids, 0);
         const int rows = static_cast<int>(ids.size());
-        const bool few = cuda::testing::is_emulated() && (model == "glm-moe-dsa" || model == "mistral-large4");
-        int first = few ? rows - 5 : 0; // or only the last ones
+        const bool few = cuda::testing::is_emulated() && model != "deepseek-v32";
+        int first = few && !in_parts ? rows - 5 : 0; // or only the last ones
         for (const int end : {60, 61, 62, rows - 1, rows}) {
           if (end <= first)
             continue;
           last = e.step({ids.begin() + first, ids.begin() + end}, first);
           first = end;
         }
-        CHECK(last == logits);
+        const double bound = compute == dtype::f32 ? 2e-4
+                                                   : 4 * bf16_rounding(source.config) * root_mean_square(expected);
+        CHECK(largest_difference(last, expected) < bound);
+        CHECK((in_parts || last == logits));
       }
     }
   }
