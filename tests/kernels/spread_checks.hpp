@@ -79,8 +79,9 @@ inline void check_spread(backend& device) {
     device.download(out.data(), to.view);
     return out;
   };
+  std::vector<std::unique_ptr<state_cache>> alive; // a device knows a step by its states' address and number
   for (auto& t : transcripts) {
-    const auto fresh = ops.make_state_cache(sc_shape(1, 0, 0));
+    const auto& fresh = alive.emplace_back(ops.make_state_cache(sc_shape(1, 0, 0)));
     const sequence_rows all{0, sc_rows, 0, 0};
     const sequence_state own{0, 0};
     fresh->begin({&all, 1}, {&own, 1}, {});

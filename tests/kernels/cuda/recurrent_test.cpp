@@ -76,9 +76,8 @@ TEST_CASE("CUDA: a sequence that comes twice in a step goes on where it was, als
 }
 
 TEST_CASE("CUDA: spread convolutions and the tokens before depend on no chunks, guesses, forks or snapshots") {
-  const auto device = make_device();
-  check_spread(*device);
-  check_tree_tokens(*device);
+  check_spread(*make_device());
+  check_tree_tokens(*make_device());
 }
 
 TEST_CASE("CUDA: rows take of a value what the root of their agreement says") { check_agreement(*make_device()); }
