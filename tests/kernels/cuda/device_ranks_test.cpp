@@ -203,7 +203,7 @@ TEST_CASE("CUDA: residual rows that are divided come back when something else th
 }
 
 TEST_CASE(
-  "CUDA: K and V that cannot be divided by KV heads are the first GPU's, which attends alone, with the same bits") {
+  "CUDA: a cache that cannot be divided by KV heads is the first GPU's, which attends alone, with the same bits") {
   // Fewer KV heads than GPUs; latents; choices of positions, blocks and groups; entries. Few are chosen, as texts are short.
   for (const std::string model : {"tiny_families/falcon", "tiny_families/deepseek-v3", "families/glm-moe-dsa",
                                   "tiny_families/minimax-m3", "families/qwen4-exp", "families/deepseek-v4"}) {
