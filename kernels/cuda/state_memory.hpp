@@ -1,5 +1,6 @@
-// The states of recurrent layers in device memory: [slot][layer][tail | matrices], in a slot behind its layers the
-// tails of spread convolutions, and what is pending: [running slot][layer][inputs | rows of each head], likewise. Owned by the runner; steps and copies change it in the order of one stream.
+// The states of recurrent layers in device memory: [slot][layer][tail | matrices], in a slot behind its layers the tails of
+// spread convolutions, and what is pending: [running slot][layer][inputs | rows of each head], likewise. Owned by the
+// runner; steps and copies change it in the order of one stream.
 #pragma once
 
 #include "kernels/cuda/device/recurrent/recurrent.hpp"
