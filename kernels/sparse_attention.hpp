@@ -73,9 +73,6 @@ class sparse_attention {
 public:
   virtual ~sparse_attention() = default;
 
-  /// Whether it chooses groups (key_groups).
-  virtual bool has_groups() const { return true; }
-
   /// Chooses for each row of the step that sees more than `to.most` positions those of the highest scores, ties by the
   /// earlier position. A score is the sum over `heads` heads, in order, of weight * max(query · key, 0). `queries` f32
   /// [rows, heads * dim], rotated; `weights` f32 [rows, heads]; the keys are in the cache's `layer`, one for all heads,

@@ -15,29 +15,15 @@ attention_layers::attention_layers(const stream& on, step_memory& step, const cu
     counts_ = allocate(sizeof(softmax_counts));
 }
 
-void attention_layers::attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
-                              const device_kv_cache& cache, int layer, const batch& rows,
-                              const position_choice* chosen) {
-  const auto shape = cache.shape.layer(layer);
-  expect(heads % shape.heads == 0, "attention: heads must be a multiple of the KV heads");
+attention_params attention_layers::params_of(const tensor& out, const tensor& q, int heads,
+                                             const attention_scores& scores, const device_kv_cache& cache,
+                                             int layer) const {
+  expect(heads % cache.shape.layer(layer).heads == 0, "attention: heads must be a multiple of the KV heads");
   expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
   expect(scores.scale > 0, "attention: the scale of scores must be positive");
-  step_.enter(on_, rows);
-  const bool tensor_cores = has_tensor_attention(cache.shape.type, shape.dim);
-  attention_options options;
-  options.group = heads / shape.heads;
-  options.window = scores.window;
-  options.chunk = scores.chunk;
-  options.ahead = scores.ahead;
-  options.flash = tensor_cores && !options_.deterministic;
-  options.kv_heads = shape.heads;
-  options.multiprocessors = device_.multiprocessors;
-  options.least_common = tensor_cores ? least_common_quarters : 0;
-  options.most = chosen != nullptr ? chosen->most : 0;
-
   attention_params p;
-  p.q = static_cast<const float*>(qkv.data);
-  p.q_stride = qkv.stride;
+  p.q = static_cast<const float*>(q.data);
+  p.q_stride = q.stride;
   p.out = out.data;
   p.out_type = out.type;
   p.out_stride = out.stride;
@@ -49,25 +35,68 @@ void attention_layers::attend(const tensor& out, const tensor& qkv, int heads, c
   p.cache = cache.layer(layer);
   p.tables = step_.tables();
   p.places = step_.places();
+  p.aligned = reinterpret_cast<std::uintptr_t>(p.q) % 16 == 0 && p.q_stride % 4 == 0 &&
+    reinterpret_cast<std::uintptr_t>(p.out) % (2 * size_of(p.out_type)) == 0 && p.out_stride % 2 == 0;
+  return p;
+}
+
+void attention_layers::attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                              const device_kv_cache& cache, int layer, const batch& rows,
+                              const position_choice* chosen) {
+  step_.enter(on_, rows);
+  auto p = params_of(out, qkv, heads, scores, cache, layer);
+  const auto shape = cache.shape.layer(layer);
+  const bool tensor_cores = has_tensor_attention(cache.shape.type, shape.dim);
+  attention_options options;
+  options.group = heads / shape.heads;
+  options.window = scores.window;
+  options.chunk = scores.chunk;
+  options.ahead = scores.ahead;
+  options.flash = tensor_cores && !options_.deterministic;
+  options.kv_heads = shape.heads;
+  options.multiprocessors = device_.multiprocessors;
+  options.least_common = tensor_cores ? least_common_quarters : 0;
+  options.most = chosen != nullptr ? chosen->most : 0;
   p.unified = tensor_cores && options_.unified_maximum.has_value();
   p.maximum = exponent(options_.unified_maximum.value_or(0));
   p.counts = static_cast<softmax_counts*>(counts_.get());
-  p.aligned = reinterpret_cast<std::uintptr_t>(p.q) % 16 == 0 && p.q_stride % 4 == 0 &&
-    reinterpret_cast<std::uintptr_t>(p.out) % (2 * size_of(p.out_type)) == 0 && p.out_stride % 2 == 0;
   run(p, options, tensor_cores);
   if (chosen == nullptr)
     return;
-  expect(options.window == 0 && options.chunk == 0 && options.ahead == 0 && p.slopes == nullptr &&
-           chosen->groups.size == 1 && chosen->on_device,
+  expect(options.window == 0 && options.chunk == 0 && options.ahead == 0 && p.slopes == nullptr && chosen->on_device,
          "attention over chosen positions: those that this backend chose, without windows, chunks and slopes");
   options.choosing = true;
-  options.unit = std::max(1, chosen->blocks.size);
+  options.grouped = chosen->groups.size > 1;
+  options.unit = std::max({1, chosen->blocks.size, chosen->groups.size});
   options.flash = options.share = false; // each row has its own positions
   options.least_common = 0;
   p.unified = false;
   p.chosen = static_cast<const std::int32_t*>(chosen->on_device.get());
   p.most = chosen->most;
   p.choices = chosen->heads;
+  run(p, options, false);
+}
+
+void attention_layers::attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,
+                                      const entry_view& seen, const device_kv_cache& cache, const batch& rows) {
+  step_.enter(on_, rows);
+  auto p = params_of(out, q, heads, scores, cache, seen.tokens);
+  const bool entries = seen.entries >= 0;
+  if (entries)
+    p.entries = cache.layer(seen.entries);
+  if (entries && seen.chosen != nullptr) {
+    p.chosen = static_cast<const std::int32_t*>(seen.chosen->on_device.get());
+    p.most = seen.chosen->most;
+  }
+  expect(scores.window == 0 && scores.chunk == 0 && scores.ahead == 0 && p.slopes == nullptr && seen.window > 0 &&
+           p.cache.kv_heads == 1 && !p.cache.values &&
+           (!entries || (p.entries.head_dim == p.cache.head_dim && p.entries.kv_heads == 1 && !p.entries.values)),
+         "attend_entries: layers of K alone, of one head, and scores without windows, chunks and slopes");
+  p.seen = {seen.window, entries ? seen.rate : 0, p.most};
+  attention_options options;
+  options.group = heads;
+  options.share = false; // each row has its own list
+  options.seen = p.seen;
   run(p, options, false);
 }
 

@@ -248,8 +248,10 @@ int attention_options::first_seen(int position) const {
 }
 
 int attention_options::end_seen(int position, int length) const {
+  if (seen.window > 0)
+    return seen.count(position);
   if (choosing)
-    return most - unit + position % unit + 1;
+    return most + 1 - unit + (grouped ? (position + 1) % unit : position % unit);
   return ahead == 0 ? position + 1 : std::min(length, position + 1 + ahead);
 }
 

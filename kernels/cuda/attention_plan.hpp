@@ -28,7 +28,9 @@ struct attention_options {
   /// Positions of a row that chooses count from 0, as they are listed. 0: no row chooses.
   int most = 0;
   bool choosing = false;
-  int unit = 1; // neighbours that are chosen together; the last ones may be fewer
+  int unit = 1;         // neighbours that are chosen together; the last ones may be fewer
+  bool grouped = false; // of those, none but whole ones are chosen, and what follows them is seen
+  entry_rows seen = {};
 
   /// Whether a row of this position belongs to the plan.
   bool plans(int position) const { return most == 0 || choosing == (position >= most); }

@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
 #include "kernels/cuda/attention_layers.hpp"
+#include "kernels/cuda/compressed_layers.hpp"
 #include "kernels/cuda/device/family_rows.hpp"
 #include "kernels/cuda/device/rope.hpp"
 #include "kernels/cuda/device/rows.hpp"
@@ -14,6 +15,7 @@
 #include "kernels/cuda/step_memory.hpp"
 #include "kernels/cuda/weight_packing.hpp"
 #include "kernels/gaussian_gates.hpp"
+#include "kernels/gram_ops.hpp"
 #include "kernels/planned_steps.hpp"
 
 #include <algorithm>
@@ -26,8 +28,10 @@ constexpr int most_states_of_a_decoder = 4;
 
 class backend_on_device final : public cuda_backend,
                                 public recurrent_ops,
+                                public gram_ops,
                                 public gaussian_gates,
-                                public sparse_attention {
+                                public sparse_attention,
+                                public compressed_attention {
 public:
   explicit backend_on_device(const cuda_options& options)
     : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {}
@@ -46,7 +50,7 @@ public:
   std::vector<std::uint64_t> launch_shape() const override { return step_.launch_shape(); }
   std::uint64_t memory_moves() const override {
     return step_.growths() + attention_.growths() + linear_.growths() + grouped_.growths() + indices_.growths() +
-      factors_.growths() + indexer_.growths();
+      factors_.growths() + indexer_.growths() + compressed_.growths();
   }
 
   bool deterministic() const override { return options_.deterministic; }
@@ -189,8 +193,6 @@ public:
     attention_.attend(out, qkv, heads, scores, dynamic_cast<const device_kv_cache&>(cache), layer, rows);
   }
 
-  bool has_groups() const override { return false; }
-
   void choose_positions(position_choice& to, const tensor& queries, const tensor& weights, int heads,
                         const kv_cache& cache, int layer, const batch& rows) override {
     indexer_.choose(to, queries, weights, heads, dynamic_cast<const device_kv_cache&>(cache), layer, rows);
@@ -199,6 +201,25 @@ public:
   void attend_chosen(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                      const position_choice& chosen, const kv_cache& cache, int layer, const batch& rows) override {
     attention_.attend(out, qkv, heads, scores, dynamic_cast<const device_kv_cache&>(cache), layer, rows, &chosen);
+  }
+
+  void make_entries(const entry_making& how, kv_cache& cache, int from, int to, const batch& rows) override {
+    compressed_.make_entries(how, dynamic_cast<const device_kv_cache&>(cache), from, to, rows);
+  }
+
+  void choose_entries(position_choice& to, const tensor& queries, const tensor& weights, int heads, int rate,
+                      const kv_cache& cache, int layer, const batch& rows) override {
+    indexer_.choose(to, queries, weights, heads, dynamic_cast<const device_kv_cache&>(cache), layer, rows, rate);
+  }
+
+  void attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,
+                      const entry_view& seen, const kv_cache& cache, const batch& rows) override {
+    attention_.attend_entries(out, q, heads, scores, seen, dynamic_cast<const device_kv_cache&>(cache), rows);
+  }
+
+  void undo_rotation(const tensor& out, const tensor& x, int heads, int pairs, const float* angles,
+                     const batch& rows) override {
+    compressed_.undo_rotation(out, x, heads, pairs, angles, rows);
   }
 
   bool has_family_ops() const override { return true; }
@@ -341,6 +362,20 @@ public:
 
   void multiply(const tensor& out, const tensor& a, const tensor& b) override { recurrence_.multiply(out, a, b); }
 
+  void recall_tokens(std::int32_t* to, const std::int32_t* tokens, std::size_t rows, state_cache& states,
+                     int index) override {
+    recurrence_.recall_tokens(to, tokens, rows, dynamic_cast<device_state_cache&>(states), index);
+  }
+
+  void convolve_spread(const tensor& out, const tensor& in, const convolution& how, state_cache& states,
+                       int index) override {
+    recurrence_.convolve_spread(out, in, how, dynamic_cast<device_state_cache&>(states), index);
+  }
+
+  void take_agreed(const tensor& out, const tensor& a, const tensor& b, const tensor& value, float scale) override {
+    recurrence_.take_agreed(out, a, b, value, scale);
+  }
+
   void copy_states(state_cache& states, std::span<const state_copy> copies) override {
     dynamic_cast<device_state_cache&>(states).copy(stream_, copies);
   }
@@ -383,6 +418,7 @@ private:
   step_memory step_;
   attention_layers attention_{stream_, step_, options_, info_};
   indexer_layers indexer_{stream_, step_};
+  compressed_layers compressed_{stream_, step_};
   recurrent_layers recurrence_{stream_, step_};
   grouped_products grouped_{*this};
   device_scratch copies_, copies_aside_, indices_, factors_;

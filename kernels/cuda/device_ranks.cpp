@@ -1,14 +1,17 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
+#include "kernels/compressed_attention.hpp"
 #include "kernels/cuda/device_group.hpp"
 #include "kernels/cuda/divided_rows.hpp"
 #include "kernels/cuda/expect.hpp"
 #include "kernels/cuda/grouped_products.hpp"
 #include "kernels/gaussian_gates.hpp"
+#include "kernels/gram_ops.hpp"
 #include "kernels/planned_steps.hpp"
 #include "kernels/recurrent.hpp"
 #include "kernels/sharded/sharded_cache.hpp"
 #include "kernels/sharded/sharded_matrix.hpp"
+#include "kernels/sparse_attention.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -17,7 +20,13 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-class device_ranks final : public cuda_backend, public recurrent_ops, public gaussian_gates, private device_group {
+class device_ranks final : public cuda_backend,
+                           public recurrent_ops,
+                           public gram_ops,
+                           public gaussian_gates,
+                           public sparse_attention,
+                           public compressed_attention,
+                           private device_group {
 public:
   device_ranks(const cuda_options& options, int count) {
     for (int i = 0; i < count; ++i) {
@@ -85,12 +94,14 @@ public:
   buffer allocate(std::size_t bytes) override { return ranks[0].backend->allocate(bytes); }
   buffer upload(std::span<const float> values) override { return ranks[0].backend->upload(values); }
 
+  /// What cannot be divided by KV heads the first GPU has whole, and then it attends alone.
   std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
-    for (int i = 0; i < shape.layers; ++i)
-      expect(static_cast<std::size_t>(shape.layer(i).heads) >= ranks.size(),
-             "GPUs share a model by KV heads: there must be at least as many KV heads as GPUs");
     auto cache = std::make_unique<sharded_cache>();
     cache->shape = shape;
+    if (!can_be_divided(shape, ranks.size())) {
+      cache->parts.push_back(ranks[0].backend->make_kv_cache(shape));
+      return cache;
+    }
     cache->parts.resize(ranks.size());
     on_all([&](device_rank& r, std::size_t i) {
       auto own = shape;
@@ -182,6 +193,8 @@ public:
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope, kv_cache& cache,
                      int layer, const batch& step) override {
     auto& whole = dynamic_cast<sharded_cache&>(cache);
+    if (!whole.divided())
+      return alone({qkv}).rope_write_kv(qkv, heads, norm, rope, *whole.parts[0], layer, step);
     const auto [kv_heads, head_dim, values] = whole.shape.layer(layer);
     const int group = heads / kv_heads;
     const auto dim = static_cast<std::size_t>(head_dim);
@@ -215,6 +228,8 @@ public:
   void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                         const kv_cache& cache, int layer, const batch& step) override {
     const auto& whole = dynamic_cast<const sharded_cache&>(cache);
+    if (!whole.divided())
+      return alone({out, qkv}).shaped_attention(out, qkv, heads, scores, *whole.parts[0], layer, step);
     const auto shape = whole.shape.layer(layer);
     const int group = heads / shape.heads;
     const auto dim = static_cast<std::size_t>(shape.dim);
@@ -238,7 +253,31 @@ public:
     rows_.keep_columns(out, std::move(parts), std::move(columns));
   }
 
-  // What is not divided, by the first GPU; grouped products as others.
+  // What is not divided, by the first GPU; grouped products as others. Layers of K alone are not.
+
+  void choose_positions(position_choice& to, const tensor& queries, const tensor& weights, int heads,
+                        const kv_cache& cache, int layer, const batch& step) override {
+    sparse({queries, weights}).choose_positions(to, queries, weights, heads, undivided(cache), layer, step);
+  }
+  void attend_chosen(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                     const position_choice& chosen, const kv_cache& cache, int layer, const batch& step) override {
+    sparse({out, qkv}).attend_chosen(out, qkv, heads, scores, chosen, undivided(cache), layer, step);
+  }
+  void make_entries(const entry_making& how, kv_cache& cache, int from, int to, const batch& step) override {
+    compressed({}).make_entries(how, undivided(cache), from, to, step);
+  }
+  void choose_entries(position_choice& to, const tensor& queries, const tensor& weights, int heads, int rate,
+                      const kv_cache& cache, int layer, const batch& step) override {
+    compressed({queries, weights}).choose_entries(to, queries, weights, heads, rate, undivided(cache), layer, step);
+  }
+  void attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,
+                      const entry_view& seen, const kv_cache& cache, const batch& step) override {
+    compressed({out, q}).attend_entries(out, q, heads, scores, seen, undivided(cache), step);
+  }
+  void undo_rotation(const tensor& out, const tensor& x, int heads, int pairs, const float* angles,
+                     const batch& step) override {
+    compressed({out, x}).undo_rotation(out, x, heads, pairs, angles, step);
+  }
 
   bool has_family_ops() const override { return true; }
   void layer_norm(const tensor& out, const tensor& x, const float* weight, const float* bias, float eps,
@@ -293,6 +332,17 @@ public:
   void multiply(const tensor& out, const tensor& a, const tensor& b) override {
     recurrence({out, a, b}).multiply(out, a, b);
   }
+  void recall_tokens(std::int32_t* to, const std::int32_t* tokens, std::size_t rows, state_cache& states,
+                     int index) override {
+    grams({}).recall_tokens(to, tokens, rows, states, index);
+  }
+  void convolve_spread(const tensor& out, const tensor& in, const convolution& how, state_cache& states,
+                       int index) override {
+    grams({out, in}).convolve_spread(out, in, how, states, index);
+  }
+  void take_agreed(const tensor& out, const tensor& a, const tensor& b, const tensor& value, float scale) override {
+    grams({out, a, b, value}).take_agreed(out, a, b, value, scale);
+  }
   void copy_states(state_cache& states, std::span<const state_copy> copies) override {
     recurrence({}).copy_states(states, copies);
   }
@@ -310,6 +360,8 @@ public:
   void copy_blocks_on(const stream& on, kv_cache& cache, std::span<const block_copy> copies) override {
     auto& whole = dynamic_cast<sharded_cache&>(cache);
     ranks[0].backend->copy_blocks_on(on, *whole.parts[0], copies);
+    if (!whole.divided())
+      return;
     event before;
     before.record(on);
     on_others([&](device_rank& r, std::size_t i) {
@@ -322,7 +374,9 @@ public:
 
   void copy_tokens(kv_cache& cache, int layer, std::span<const token_copy> copies) override {
     auto& whole = dynamic_cast<sharded_cache&>(cache);
-    if (!copies.empty())
+    if (!whole.divided())
+      alone({}).copy_tokens(*whole.parts[0], layer, copies);
+    else if (!copies.empty())
       together([&](device_rank& r, std::size_t i) { r.backend->copy_tokens(*whole.parts[i], layer, copies); });
   }
 
@@ -330,14 +384,14 @@ public:
   void save_block(const stream& on, const kv_cache& cache, std::int32_t block, void* host) override {
     const auto& whole = dynamic_cast<const sharded_cache&>(cache);
     auto* to = static_cast<unsigned char*>(host);
-    for (std::size_t i = 0; i < ranks.size(); to += whole.parts[i++]->shape.block_bytes())
+    for (std::size_t i = 0; i < whole.parts.size(); to += whole.parts[i++]->shape.block_bytes())
       ranks[i].backend->save_block(on, *whole.parts[i], block, to);
   }
 
   void restore_block(const stream& on, kv_cache& cache, std::int32_t block, const void* host) override {
     auto& whole = dynamic_cast<sharded_cache&>(cache);
     const auto* from = static_cast<const unsigned char*>(host);
-    for (std::size_t i = 0; i < ranks.size(); from += whole.parts[i++]->shape.block_bytes())
+    for (std::size_t i = 0; i < whole.parts.size(); from += whole.parts[i++]->shape.block_bytes())
       ranks[i].backend->restore_block(on, *whole.parts[i], block, from);
   }
 
@@ -356,8 +410,21 @@ private:
       rows_.use(t);
     return *ranks[0].backend;
   }
-  recurrent_ops& recurrence(std::initializer_list<tensor> with) { return dynamic_cast<recurrent_ops&>(alone(with)); }
-  gaussian_gates& gates(std::initializer_list<tensor> with) { return dynamic_cast<gaussian_gates&>(alone(with)); }
+  template <class Ops>
+  Ops& ops(std::initializer_list<tensor> with) {
+    return dynamic_cast<Ops&>(alone(with));
+  }
+  recurrent_ops& recurrence(std::initializer_list<tensor> with) { return ops<recurrent_ops>(with); }
+  gram_ops& grams(std::initializer_list<tensor> with) { return ops<gram_ops>(with); }
+  gaussian_gates& gates(std::initializer_list<tensor> with) { return ops<gaussian_gates>(with); }
+  sparse_attention& sparse(std::initializer_list<tensor> with) { return ops<sparse_attention>(with); }
+  compressed_attention& compressed(std::initializer_list<tensor> with) { return ops<compressed_attention>(with); }
+
+  static kv_cache& undivided(const kv_cache& cache) {
+    const auto& whole = dynamic_cast<const sharded_cache&>(cache);
+    expect(!whole.divided(), "layers of K alone are not divided");
+    return *whole.parts[0];
+  }
 
   template <class Pack>
   std::unique_ptr<matrix> shards(std::span<const stored_matrix> stacked, bool gated, const Pack& pack) {

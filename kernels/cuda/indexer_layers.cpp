@@ -8,7 +8,7 @@
 namespace troupe::kernels::cuda {
 
 void indexer_layers::choose(position_choice& to, const tensor& queries, const tensor& weights, int heads,
-                            const device_kv_cache& cache, int layer, const batch& rows) {
+                            const device_kv_cache& cache, int layer, const batch& rows, int rate) {
   const auto count = static_cast<std::size_t>(heads);
   const bool weighed = to.blocks.size == 0;
   choice_params p;
@@ -16,7 +16,8 @@ void indexer_layers::choose(position_choice& to, const tensor& queries, const te
   expect(queries.type == dtype::f32 && queries.cols == count * static_cast<std::size_t>(p.keys.head_dim) &&
            p.keys.kv_heads == 1 && (!weighed || (weights.type == dtype::f32 && weights.cols == count)),
          "choose_positions: queries and weights must be f32, of heads that share one key");
-  expect(to.groups.size == 1, "choose_positions: this backend chooses no groups");
+  expect(rate > 0 && (to.groups.size == 1 || (weighed && rate == 1 && (to.most + 1) % to.groups.size == 0)),
+         "choose_positions: whole groups, and all positions behind the last whole one");
   expect(weighed || (to.most % to.blocks.size == 0 && to.blocks.last > 0 && to.heads == heads),
          "choose_positions: whole blocks, the last of which is chosen, for each head");
   step_.enter(on_, rows);
@@ -28,7 +29,7 @@ void indexer_layers::choose(position_choice& to, const tensor& queries, const te
     to.on_device = allocate(bytes);
     to.device_bytes = bytes;
   }
-  if (longest <= to.most)
+  if (longest / rate <= to.most)
     return;
   p.queries = static_cast<const float*>(queries.data);
   p.queries_stride = queries.stride;
@@ -38,7 +39,9 @@ void indexer_layers::choose(position_choice& to, const tensor& queries, const te
   p.tables = step_.tables();
   p.chosen = static_cast<std::int32_t*>(to.on_device.get());
   p.heads = heads;
-  p.width = static_cast<std::size_t>(ceil_div(longest, partition_tokens) * partition_tokens);
+  p.groups = to.groups;
+  p.rate = rate;
+  p.width = static_cast<std::size_t>(ceil_div(longest / (rate * to.groups.size), partition_tokens) * partition_tokens);
   p.most = to.most;
   p.block = std::max(1, to.blocks.size);
   p.last = weighed ? 0 : to.blocks.last;

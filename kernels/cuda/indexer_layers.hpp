@@ -15,9 +15,9 @@ public:
   indexer_layers(const stream& on, step_memory& step, std::size_t memory = score_memory)
     : on_(on), step_(step), memory_(memory) {}
 
-  /// See sparse_attention::choose_positions; without groups.
+  /// See sparse_attention::choose_positions; with a `rate`, compressed_attention::choose_entries.
   void choose(position_choice& to, const tensor& queries, const tensor& weights, int heads,
-              const device_kv_cache& cache, int layer, const batch& rows);
+              const device_kv_cache& cache, int layer, const batch& rows, int rate = 1);
 
   std::uint64_t growths() const { return scores_.growths(); }
 

@@ -26,6 +26,49 @@ void recurrent_layers::convolve(const tensor& out, const tensor& in, const convo
   cuda::convolve(on_, p);
 }
 
+void recurrent_layers::recall_tokens(std::int32_t* to, const std::int32_t* tokens, std::size_t rows,
+                                     const device_state_cache& states, int index) {
+  const auto& own = states.shape.spread.at(static_cast<std::size_t>(index));
+  expect(own.channels == 1 && own.spacing == 1, "recall_tokens: the state must have one token of each row");
+  const auto bytes = rows * own.rows() * sizeof(std::int32_t);
+  if (bytes == 0)
+    return;
+  recall_params p;
+  p.to = recalled_.reserve<std::int32_t>(bytes);
+  p.tokens = step_.tokens(on_, tokens, rows);
+  p.states = states.spread(index);
+  p.runs = step_.states(on_, states);
+  recall(on_, p);
+  copy_to_host(on_, to, p.to, bytes);
+  on_.synchronise();
+}
+
+void recurrent_layers::convolve_spread(const tensor& out, const tensor& in, const convolution& how,
+                                       const device_state_cache& states, int index) {
+  const auto& own = states.shape.spread.at(static_cast<std::size_t>(index));
+  const auto channels = static_cast<std::size_t>(own.channels);
+  expect(in.type == dtype::f32 && out.type == dtype::f32 && in.cols == channels && out.cols == channels,
+         "convolve_spread: both must be f32 with the state's channels");
+  spread_params p;
+  p.out = static_cast<float*>(out.data);
+  p.out_stride = out.stride;
+  p.in = floats_of(in);
+  p.in_stride = in.stride;
+  p.how = how;
+  p.states = states.spread(index);
+  p.runs = step_.states(on_, states);
+  p.spacing = own.spacing;
+  cuda::convolve_spread(on_, p);
+}
+
+void recurrent_layers::take_agreed(const tensor& out, const tensor& a, const tensor& b, const tensor& value,
+                                   float scale) {
+  for (const auto* t : {&out, &a, &b, &value})
+    expect(t->type == dtype::f32 && t->rows == out.rows && t->cols == out.cols,
+           "take_agreed: all must be f32 of one shape");
+  cuda::take_agreed(on_, {out, a, b, value, scale});
+}
+
 void recurrent_layers::recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas,
                              const recurrence& how, const device_state_cache& states, int layer) {
   const auto& shape = states.shape;

@@ -4,8 +4,6 @@
 #include "kernels/cuda/state_memory.hpp"
 #include "kernels/cuda/step_memory.hpp"
 
-#include <memory>
-
 namespace troupe::kernels::cuda {
 
 class recurrent_layers {
@@ -17,11 +15,20 @@ public:
   void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas, const recurrence& how,
              const device_state_cache& states, int layer);
   void gate(const tensor& out, const tensor& x, const tensor& gate, const gated_rows& how);
+
+  // See gram_ops.
+  void recall_tokens(std::int32_t* to, const std::int32_t* tokens, std::size_t rows, const device_state_cache& states,
+                     int index);
+  void convolve_spread(const tensor& out, const tensor& in, const convolution& how, const device_state_cache& states,
+                       int index);
+  void take_agreed(const tensor& out, const tensor& a, const tensor& b, const tensor& value, float scale);
+
   void multiply(const tensor& out, const tensor& a, const tensor& b);
 
 private:
   const stream& on_;
   step_memory& step_;
+  device_scratch recalled_;
 };
 
 } // namespace troupe::kernels::cuda

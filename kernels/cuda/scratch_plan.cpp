@@ -67,8 +67,9 @@ std::size_t grouped_bytes(const planned_steps& steps) {
 
 /// Scratch of steps' inputs and of attention.
 std::size_t step_bytes(const planned_steps& steps) {
-  const std::size_t rows = steps.rows, sequences = std::min(steps.sequences, rows),
-                    partitions = ceil_div<std::size_t>(steps.context, partition_tokens),
+  const bool entries = steps.choice.entry_tokens > 0;
+  const std::size_t rows = steps.rows, sequences = std::min(steps.sequences, rows), // entries are behind tokens
+    partitions = ceil_div<std::size_t>(std::max(steps.context, entries ? steps.choice.seen : 0), partition_tokens),
                     group = static_cast<std::size_t>(steps.heads / fewest_heads(steps.cache)),
                     state = static_cast<std::size_t>(steps.heads * state_floats(steps.cache.head_dim)) * sizeof(float);
   const auto most_slots = std::max<std::size_t>(1, state_memory / state);
@@ -86,12 +87,16 @@ std::size_t step_bytes(const planned_steps& steps) {
                     tables = sequences * ceil_div<std::size_t>(steps.context, block_tokens) * sizeof(std::int32_t);
   // Snapshots at most at a few places of each sequence.
   const std::size_t runs = steps.recurrent ? sequences * (sizeof(state_run) + 8 * sizeof(state_save)) : 0;
-  const auto plans = steps.windows.size() * (steps.choice.seen > 0 ? 2 : 1); // of rows that choose, and of the others
+  // Of rows that choose, and of the others; where there are entries, one plan has both.
+  const auto plans = steps.windows.size() * (steps.choice.seen > 0 && !entries ? 2 : 1);
+  const auto means = entries ? rows * std::max<std::size_t>(steps.cache.head_dim, steps.choice.dim) * sizeof(float) : 0;
   const auto scores = (steps.choice.dim > 0 ? steps.choice.choosers : 0) * partitions * partition_tokens *
     sizeof(float); // of a row
   const auto data = tokens + gathered + places + tables + runs + plans * (of_rows + list + works);
+  const auto recalled = rows * steps.recalled * sizeof(std::int32_t);
   const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 5 + 3 * plans;
   return reserved(tokens, gathered, places, tables, indices, factors) + (runs > 0 ? reserved(runs) : 0) +
+    (recalled > 0 ? reserved(recalled) : 0) + (means > 0 ? reserved(means) : 0) +
     (scores > 0 ? reserved(std::max(std::min(rows * scores, score_memory), scores)) : 0) +
     plans * reserved(of_rows, list, works) + step_stagings * reserved(data + chunks * sizeof(unpack_chunk)) +
     reserved(std::max(std::min(slots + slots / 4, most_slots), partitions) * state) +

@@ -16,9 +16,9 @@ void expect_shape(bool holds, const char* message) {
 
 device_state_cache::device_state_cache(const state_shape& wanted) : state_cache(wanted) {
   constexpr int most_in_y = 65535; // blocks of a grid: heads
-  expect_shape(shape.layers > 0 && shape.slots >= shape.running && shape.running >= 0,
+  expect_shape((shape.layers > 0 || !shape.spread.empty()) && shape.slots >= shape.running && shape.running >= 0,
                "a state cache needs layers and slots");
-  expect_shape(shape.taps > 0 && shape.taps <= most_convolution_taps && shape.channels > 0,
+  expect_shape(shape.layers == 0 || (shape.taps > 0 && shape.taps <= most_convolution_taps && shape.channels > 0),
                "the CUDA backend's convolutions have 1 to 8 taps");
   expect_shape(shape.heads >= 0 && shape.heads <= most_in_y && shape.key_dim <= most_key_dim,
                "the CUDA backend's recurrences have keys of up to 1024 dimensions");
@@ -28,18 +28,33 @@ device_state_cache::device_state_cache(const state_shape& wanted) : state_cache(
 
 layer_states device_state_cache::layer(int index) const {
   expect_shape(index >= 0 && index < shape.layers, "states of a layer that has none");
-  const auto layers = static_cast<std::size_t>(shape.layers), i = static_cast<std::size_t>(index);
+  const auto i = static_cast<std::size_t>(index);
   layer_states to;
   to.states = static_cast<float*>(states_.get()) + i * shape.state();
-  to.slot_stride = layers * shape.state();
+  to.slot_stride = shape.slot_bytes() / sizeof(float);
   to.logs = static_cast<float*>(logs_.get()) + i * shape.log();
-  to.log_stride = layers * shape.log();
+  to.log_stride = shape.log_bytes() / sizeof(float);
   to.pending = shape.pending;
   to.channels = shape.channels;
   to.taps = shape.taps;
   to.tail = shape.tail();
   to.value_stride = shape.value_stride();
   to.head_log = shape.head_log();
+  return to;
+}
+
+layer_states device_state_cache::spread(int index) const {
+  const auto i = static_cast<std::size_t>(index);
+  const auto& own = shape.spread.at(i);
+  layer_states to;
+  to.states = static_cast<float*>(states_.get()) + shape.spread_before(i);
+  to.slot_stride = shape.slot_bytes() / sizeof(float);
+  to.logs = static_cast<float*>(logs_.get()) + shape.spread_log_before(i);
+  to.log_stride = shape.log_bytes() / sizeof(float);
+  to.pending = shape.pending;
+  to.channels = own.channels;
+  to.taps = own.taps;
+  to.tail = own.tail();
   return to;
 }
 

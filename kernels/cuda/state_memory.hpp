@@ -1,5 +1,6 @@
-// The states of recurrent layers in device memory: [slot][layer][tail | matrices], and what is pending: [running
-// slot][layer][inputs | rows of each head]. Owned by the runner; steps and copies change it in the order of one stream.
+// The states of recurrent layers in device memory: [slot][layer][tail | matrices], in a slot behind its layers the tails of
+// spread convolutions, and what is pending: [running slot][layer][inputs | rows of each head], likewise. Owned by the
+// runner; steps and copies change it in the order of one stream.
 #pragma once
 
 #include "kernels/cuda/device/recurrent/recurrent.hpp"
@@ -14,6 +15,8 @@ public:
   explicit device_state_cache(const state_shape& wanted);
 
   layer_states layer(int index) const;
+  /// Of state_shape::spread; without matrices.
+  layer_states spread(int index) const;
 
   /// In order. A slot is one piece of memory.
   void copy(const stream& on, std::span<const state_copy> copies);

@@ -135,8 +135,9 @@ std::vector<std::uint64_t> step_memory::launch_shape() const {
   std::vector<std::uint64_t> shape{row_count_, staged_gathered_.size(), runs_.count};
   for (std::size_t i = 0; i < planned_; ++i) {
     const auto& plan = plans_[i]->plan;
-    if (plan.slabs.size() != 1 || !plan.flash.empty() || plans_[i]->options.most > 0) // scores grow with the context
-      return {};
+    const auto& options = plans_[i]->options;
+    if (plan.slabs.size() != 1 || !plan.flash.empty() || options.most > 0 || options.seen.most > 0)
+      return {}; // scores grow with the context
     shape.push_back(plan.small.size());
     shape.push_back(plan.large.size());
     shape.push_back(plan.common.size());

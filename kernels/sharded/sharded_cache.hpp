@@ -21,6 +21,14 @@ constexpr head_range heads_of(int heads, int rank, int ranks) {
   return {first, heads * (rank + 1) / ranks - first};
 }
 
+/// Whether every layer has K and V of at least one head for each rank.
+constexpr bool can_be_divided(const kv_shape& shape, std::size_t ranks) {
+  for (int i = 0; i < shape.layers; ++i)
+    if (const auto layer = shape.layer(i); !layer.values || static_cast<std::size_t>(layer.heads) < ranks)
+      return false;
+  return true;
+}
+
 class sharded_cache final : public kv_cache {
 public:
   /// One for each rank, or one for all.

@@ -1,5 +1,6 @@
 #include "runtime/execution/device.hpp"
 
+#include "kernels/sharded/sharded_cache.hpp"
 #include "runtime/execution/cpu/cpu_device.hpp"
 #include "runtime/execution/hidden_states.hpp"
 #include "runtime/support/error.hpp"
@@ -17,8 +18,10 @@ namespace {
 /// compute, and one that is being passed on.
 constexpr std::size_t lent_stage_rows = 3;
 
-/// What the rank with the most KV heads has of a cache; each rank has some.
+/// What the rank with the most KV heads has of a cache; or the first one, which has all that cannot be divided.
 kernels::kv_shape largest_part(kernels::kv_shape cache, int ranks) {
+  if (!kernels::can_be_divided(cache, as_size(ranks)))
+    return cache;
   cache.kv_heads = (cache.kv_heads + ranks - 1) / ranks;
   for (auto& layer : cache.own)
     layer.heads = (layer.heads + ranks - 1) / ranks;
@@ -73,21 +76,13 @@ std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_opti
 
 memory_estimate estimate_memory(const checkpoint& tensors, const model_config& config, precision precision,
                                 const device& device, const kernels::backend& backend, const step_sizes& sizes) {
-  int fewest = config.kv_heads;
-  for (int i = config.part().first; i < config.part().end; ++i)
-    fewest = std::min(fewest, config.kv_heads_of(i));
-  const int ranks = device.capabilities().ranks_by_kv_head;
-  if (ranks > fewest)
-    refuse_field("tensor_parallel",
-                 "divides K and V of a model among GPUs by KV heads, of which this one has only " +
-                   std::to_string(fewest) + ", not " + std::to_string(ranks),
-                 errc::unsupported);
   const int decodes = device.decode_rows(sizes.sequences);
   auto estimate = estimate_memory(tensors, config, precision, backend,
                                   {.rows = std::max(sizes.rows, decodes),
                                    .logit_rows = std::max(sizes.logit_rows(), decodes),
                                    .context = sizes.context});
-  estimate.kv_block = largest_part(kv_shape_of(config, precision, 1), ranks).block_bytes();
+  estimate.kv_block =
+    largest_part(kv_shape_of(config, precision, 1), device.capabilities().ranks_by_kv_head).block_bytes();
   const bool heads = config.part().heads;
   estimate.scratch += device.step_memory(sizes, heads ? config.vocab : 0, estimate.kv_block);
   if (!heads && !device.capabilities().own_memory) // what a GPU passes on is in host memory

@@ -36,7 +36,7 @@ struct device_capabilities {
   bool adds_products = false;     // runners let techniques add to products of rows
   bool looks_inside = false;      // runners have inner_rows
   bool trees = false;             // runners and samplers take guesses that branch
-  int ranks_by_kv_head = 1;       // models need as many KV heads
+  int ranks_by_kv_head = 1;       // K and V are divided among so many, where there are as many KV heads
 };
 
 class device {

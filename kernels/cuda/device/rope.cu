@@ -53,6 +53,8 @@ struct rope_kernel {
     if (head >= p.heads + (p.queries_only ? 0 : p.cache.kept_heads()))
       return;
     const row_place place = p.places[row];
+    if (p.rate > 1 && (place.position + 1) % p.rate != 0)
+      return;
     const int half = p.cache.head_dim / 2;
     float* x = p.qkv + row * p.stride + std::size_t(head) * p.cache.head_dim;
     float a[most_pairs], b[most_pairs];
@@ -114,7 +116,7 @@ struct rope_kernel {
     if (norm != nullptr && !p.norm_behind)
       normalise(a, b, norm);
     if (table != nullptr) {
-      const float* rope = table + static_cast<std::size_t>(place.position) * dim;
+      const float* rope = table + static_cast<std::size_t>(place.position + 1 - p.rate) * dim;
 #pragma unroll
       for (int c = 0; c < most_pairs; ++c)
         if (const int i = element(c); i < half) {

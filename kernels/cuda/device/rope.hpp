@@ -22,6 +22,7 @@ struct rope_params {
   float eps = 0;
   bool norm_behind = false;  // the rotation
   bool queries_only = false; // and nothing is written
+  int rate = 1;              // only rows of every so many positions count, which rotate as the first of these
   rope_rows rope;            // [positions][cosines | sines]
   layer_cache cache;
   const row_place* places = nullptr;    // [rows], device memory

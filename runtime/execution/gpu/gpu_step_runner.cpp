@@ -38,6 +38,7 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
     backend_(std::move(backend)),
     graphs_wanted_(graphs && !host_takes_part(spec.weights->config)),
     timed_(timed),
+    reads_tokens_(host_reads_tokens(spec.weights->config)),
     vocab_(static_cast<std::size_t>(spec.weights->config.vocab)),
     most_decodes_(bucket_of(spec.sizes.sequences)),
     logits_bytes_(static_cast<std::size_t>(std::max(most_decodes_, spec.sizes.logit_rows())) * vocab_ * sizeof(float)),
@@ -139,6 +140,8 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
   backend_->stage({slots_or_tokens_, batch, part.heads ? logit_rows_ : std::span<const std::int32_t>(), decode});
   move_blocks(plan.moves);
   const auto* slots = part.embeds ? wait_for_slots(plan) : nullptr;
+  if (reads_tokens_ && slots != nullptr && std::ranges::any_of(slots_or_tokens_, [](token_id t) { return t < 0; }))
+    read_tokens(slots);
   if (before)
     read_rows(plan, *before);
   const auto began = timed_ ? std::make_shared<cuda::event>(true) : nullptr;
@@ -156,7 +159,9 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
     logits.cols = logits.stride = vocab_;
   }
   graphs_.run(*backend_, shape, [&] {
-    if (!before)
+    if (before)
+      decoder_.know(before->tokens);
+    else
       decoder_.embed(tokens_, batch);
     decoder_.run(batch, *cache_);
     if (part.heads)
@@ -188,7 +193,8 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
     output.vocab = vocab_;
     output.ready = done;
   } else {
-    output.passed = std::make_shared<const stage_rows>(stage_rows{.rows = values, .ready = done});
+    output.passed = std::make_shared<const stage_rows>(
+      stage_rows{.rows = values, .ready = done, .tokens = reads_tokens_ ? tokens_ : std::vector<token_id>()});
   }
   return output;
 }
@@ -223,6 +229,15 @@ const std::int32_t* gpu_step_runner::wait_for_slots(const step_plan& plan) {
   cuda::copy_on_device(backend_->queue(), own_slots_.get(), known.slots.get(),
                        slot_tokens_.size() * sizeof(std::int32_t));
   return static_cast<const std::int32_t*>(own_slots_.get());
+}
+
+void gpu_step_runner::read_tokens(const std::int32_t* slots) {
+  std::vector<token_id> sampled(slot_tokens_.size());
+  cuda::copy_to_host(backend_->queue(), sampled.data(), slots, sampled.size() * sizeof(token_id));
+  backend_->queue().synchronise();
+  for (std::size_t i = 0; i < tokens_.size(); ++i)
+    if (slots_or_tokens_[i] < 0)
+      tokens_[i] = sampled[static_cast<std::size_t>(slot_of(slots_or_tokens_[i]))];
 }
 
 // The rows that the stage before lends are held until they are read. Padding rows have what earlier steps left there.

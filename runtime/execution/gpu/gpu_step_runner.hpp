@@ -59,11 +59,14 @@ private:
   std::size_t row_bytes() const;
   void give_states(const step_plan& plan, step_output& output);
   const std::int32_t* wait_for_slots(const step_plan& plan);
+  /// Waits for them, and puts them in place of placeholders.
+  void read_tokens(const std::int32_t* slots);
   void read_rows(const step_plan& plan, const stage_rows& before);
 
   std::int32_t blocks_; // of the KV cache, without the one of padding rows
   std::unique_ptr<kernels::cuda::cuda_backend> backend_;
   bool graphs_wanted_, timed_;
+  bool reads_tokens_; // the host does
   std::size_t vocab_;
   int most_decodes_;         // rows of the largest padded decode step
   std::size_t logits_bytes_; // of a step
@@ -92,7 +95,7 @@ private:
   std::uint64_t sums_told_ = 0, recomputed_told_ = 0;
 
   // The step being run, with padding rows.
-  std::vector<token_id> slots_or_tokens_, tokens_; // with placeholders, and with 0 instead
+  std::vector<token_id> slots_or_tokens_, tokens_; // with placeholders, and with 0 or tokens instead
   std::vector<kernels::sequence_rows> sequences_;
   std::vector<std::int32_t> tables_, logit_rows_;
 };

@@ -51,14 +51,11 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
   if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
     refuse("gates that few inputs pass");
   if (config.compressed && dynamic_cast<const kernels::compressed_attention*>(&backend) == nullptr)
-    refuse("attention over compressed keys, which only a CPU without ranks computes so far");
-  if (const auto* sparse = dynamic_cast<const kernels::sparse_attention*>(&backend);
-      config.indexer && sparse == nullptr)
-    refuse("attention over positions that an indexer chooses, which CPUs and single NVIDIA GPUs compute");
-  else if (config.indexer.group > 1 && !sparse->has_groups())
-    refuse("attention over groups of positions that an indexer chooses, which only CPUs compute so far");
+    refuse("attention over compressed keys, which CPUs without ranks and NVIDIA GPUs compute");
+  if (config.indexer && dynamic_cast<const kernels::sparse_attention*>(&backend) == nullptr)
+    refuse("attention over positions that an indexer chooses, which CPUs and NVIDIA GPUs compute");
   if (config.grams && !has_grams)
-    refuse("tables of n-grams, which only CPUs look up so far");
+    refuse("tables of n-grams, which CPUs and NVIDIA GPUs look up");
   if ((config.shared_blocks.mlp_rank > 0 || config.shared_blocks.attention_rank > 0) &&
       dynamic_cast<const kernels::low_rank_products*>(&backend) == nullptr)
     refuse("products with pairs of low rank beside those of blocks that layers share, which only CPUs compute so far");

@@ -21,6 +21,8 @@ bool host_takes_part(const model_config& config) {
     config.positions == position_type::learned || config.token_types > 0 || config.altup || config.hyper;
 }
 
+bool host_reads_tokens(const model_config& config) { return config.grams || !config.hashed.empty(); }
+
 namespace {
 
 /// Whether what attention and MLP give is changed before it is added to the residual.

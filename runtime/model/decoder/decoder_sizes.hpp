@@ -100,4 +100,7 @@ std::size_t pair_bytes(const std::vector<wanted_tensor>& stored, kernels::dtype 
 /// queue on a device cannot be replayed.
 bool host_takes_part(const model_config& config);
 
+/// Whether the host must know a step's tokens: for rows of tables of n-grams, and for experts that tokens choose.
+bool host_reads_tokens(const model_config& config);
+
 } // namespace troupe

@@ -58,12 +58,15 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
   steps.logit_rows = steps.sequences = std::min(as_size(largest.logit_rows), steps.rows);
   steps.context = as_size(largest.context);
   steps.recurrent = config.has_states();
+  steps.recalled = config.grams ? as_size(config.grams.size - 1) : 0;
   steps.heads = std::max(config.heads, config.local_heads);
   steps.cache = kv_shape_of(config, precision, 0);
-  std::set<std::array<int, 5>> ways;
+  std::set<std::array<int, 6>> ways;
   for (int i = config.part().first; i < config.part().end; ++i)
     if (const int window = config.windows[as_size(i)];
-        ways.insert({window, config.chunk_of(i), config.kv_heads_of(i), config.head_dim_of(i), config.heads_of(i)})
+        ways
+          .insert({window, config.chunk_of(i), config.kv_heads_of(i), config.head_dim_of(i), config.heads_of(i),
+                   config.compressed ? config.compressed.rates[as_size(i)] : 0})
           .second)
       steps.windows.push_back(window);
   steps.choice = plan_choice(config, largest.context);

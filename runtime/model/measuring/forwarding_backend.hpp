@@ -126,7 +126,6 @@ public:
     gates().gate_gaussian(out, gate, up, deviations);
   }
 
-  bool has_groups() const override { return dynamic_cast<const kernels::sparse_attention&>(inner_).has_groups(); }
   void choose_positions(kernels::position_choice& to, const kernels::tensor& queries, const kernels::tensor& weights,
                         int heads, const kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
     choices().choose_positions(to, queries, weights, heads, cache, layer, step);

@@ -219,6 +219,63 @@ TEST_CASE("CUDA: each KV head chooses the blocks of its highest products, and th
   CHECK(negative > 10);
 }
 
+TEST_CASE("CUDA: groups of positions are chosen whole, as a CPU chooses them, and the same on every schedule") {
+  constexpr int size = 4, most = 11 * size - 1;
+  generator random(13);
+  const auto rows = random.normal(std::size_t(ch_tokens) * (ch_heads + 1) * ch_dim), norm = random.normal(ch_dim);
+  const std::vector<float> ones(std::size_t(ch_tokens) * ch_heads, 1.0f);
+  std::vector<float> angles; // of which half turns
+  for (int i = 0; i < ch_tokens * ch_dim; ++i) {
+    const double angle = i % (ch_dim / 2) < ch_dim / 4 ? i / ch_dim * (0.1 + i % (ch_dim / 2)) : 0;
+    angles.push_back(float(i % ch_dim < ch_dim / 2 ? std::cos(angle) : std::sin(angle)));
+  }
+  for (const kv_type type : ch_types) {
+    CAPTURE(to_string(type));
+    const auto choose = [&](ch_machine&& m, const std::vector<int>& chunks, bool crowd) {
+      const auto weight = m.device->upload(norm), turn = m.device->upload(angles);
+      return m.choose(
+        rows, ch_heads, ones,
+        [&](position_choice& to, std::size_t count) {
+          to.reset(count, most,
+                   {size, static_cast<const float*>(weight.get()), 1e-5f, static_cast<const float*>(turn.get())});
+        },
+        chunks, crowd);
+    };
+    const auto got = choose(ch_machine(type), ch_at_once, false);
+    CHECK(choose(ch_machine(type), ch_in_chunks, type == kv_type::f32) == got);
+    const auto cpu = make_backend(available_isas().back());
+    kv_shape shape{1, 1, ch_dim, type, ch_machine::blocks};
+    shape.own = {{1, ch_dim, false}};
+    const auto cache = cpu->make_kv_cache(shape);
+    std::vector<std::int32_t> table(ch_machine::blocks);
+    std::iota(table.begin(), table.end(), 0);
+    const sequence_rows who{0, ch_tokens, 0, 0};
+    const batch step{{&who, 1}, table};
+    auto all = rows, factors = ones;
+    std::vector<float> still;
+    for (int i = 0; i < ch_tokens * ch_dim; ++i)
+      still.push_back(i % ch_dim < ch_dim / 2 ? 1.0f : 0.0f);
+    tensor q{all.data(), dtype::f32, ch_tokens, (ch_heads + 1) * ch_dim, (ch_heads + 1) * ch_dim};
+    cpu->rope_write_kv(q, ch_heads, {}, still.data(), *cache, 0, step);
+    q.cols = ch_heads * ch_dim;
+    position_choice wanted;
+    wanted.reset(ch_tokens, most, {size, norm.data(), 1e-5f, angles.data()});
+    dynamic_cast<sparse_attention&>(*cpu).choose_positions(
+      wanted, q, {factors.data(), dtype::f32, ch_tokens, ch_heads, ch_heads}, ch_heads, *cache, 0, step);
+    int differing = 0; // scores that are nearly equal may be exchanged by rounding
+    for (int row = ch_cut; row < ch_tokens; ++row) {
+      const std::span<const std::int32_t> of_gpu(&got[std::size_t(row - ch_cut) * most],
+                                                 std::size_t(wanted.count(row))),
+        of_cpu(wanted.of(std::size_t(row)), of_gpu.size());
+      CHECK(std::ranges::adjacent_find(of_gpu, std::greater_equal<>()) == of_gpu.end());
+      CHECK(((row + 1) % size == 0 || of_gpu.back() == row)); // behind the last whole group
+      for (const auto position : of_gpu)
+        differing += std::ranges::count(of_cpu, position) != 1;
+    }
+    CHECK(differing <= 2 * size);
+  }
+}
+
 TEST_CASE("CUDA: scores that are computed for a few rows at a time give the same choice") {
   constexpr int most = 40, rows = 60;
   generator random(8);

@@ -212,9 +212,9 @@ TEST_CASE("CUDA: families with recurrent layers give transformers' logits and gr
   }
 }
 
-TEST_CASE(
-  "CUDA: families whose attention sees chosen positions give transformers' logits, with the same bits in chunks") {
-  for (const std::string model : {"deepseek-v32", "glm-moe-dsa", "mistral-large4"}) {
+TEST_CASE("CUDA: families whose attention sees chosen positions, or entries, give transformers' logits, with the same "
+          "bits in chunks") {
+  for (const std::string model : {"deepseek-v32", "glm-moe-dsa", "mistral-large4", "deepseek-v4", "qwen4-exp"}) {
     CAPTURE(model);
     const auto source = open_model((data_folder() / "families" / model).string());
     const auto document = json::document::load(data_folder() / "families" / model / "expected.json");
@@ -230,37 +230,27 @@ TEST_CASE(
         if (cuda::testing::is_emulated() && (compute == dtype::f32) == (model == "glm-moe-dsa"))
           continue; // slow
         engine e(source, compute, true);
-        const auto logits = e.step(ids, 0);
-        const double bound = compute == dtype::f32 ? 2e-4
-                                                   : 4 * bf16_rounding(source.config) * root_mean_square(expected);
-        CHECK(largest_difference(logits, expected) < bound);
-        std::vector<float> last;
+        const bool in_parts = cuda::testing::is_emulated() &&
+          model == "qwen4-exp"; // alone, as its states do not go back
+        std::vector<float> logits, last;
+        if (!in_parts)
+          logits = e.step(ids, 0);
         const int rows = static_cast<int>(ids.size());
-        int first = cuda::testing::is_emulated() && model != "deepseek-v32" ? rows - 5 : 0; // or only the last ones
+        const bool few = cuda::testing::is_emulated() && model != "deepseek-v32";
+        int first = few && !in_parts ? rows - 5 : 0; // or only the last ones
         for (const int end : {60, 61, 62, rows - 1, rows}) {
           if (end <= first)
             continue;
           last = e.step({ids.begin() + first, ids.begin() + end}, first);
           first = end;
         }
-        CHECK(last == logits);
+        const double bound = compute == dtype::f32 ? 2e-4
+                                                   : 4 * bf16_rounding(source.config) * root_mean_square(expected);
+        CHECK(largest_difference(last, expected) < bound);
+        CHECK((in_parts || last == logits));
       }
     }
   }
-}
-
-TEST_CASE("CUDA: models that choose groups of positions are refused by name") {
-  const auto source = open_model((data_folder() / "families/qwen4-exp").string());
-  std::string said;
-  try {
-    const engine e(source, dtype::f32, true);
-  } catch (const failure& f) {
-    said = f.what();
-  }
-  CHECK(
-    said.starts_with("models of the family `" + source.config.family +
-                     "` need attention over groups of positions that an indexer chooses, which only CPUs compute so "
-                     "far; this is cuda:0"));
 }
 
 TEST_CASE("CUDA: tiny families give transformers' logits at several positions in f32, at once and in chunks") {

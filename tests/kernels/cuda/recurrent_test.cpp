@@ -1,6 +1,7 @@
 // Recurrent layers on a GPU: what the CPU's are checked for (recurrent_checks.hpp), with shapes for every kernel.
 #include "tests/kernels/cuda/support.hpp"
 #include "tests/kernels/recurrent_checks.hpp"
+#include "tests/kernels/spread_checks.hpp"
 
 using namespace troupe::kernels;
 using namespace troupe::kernels::cuda::testing;
@@ -73,6 +74,13 @@ TEST_CASE("CUDA: a sequence that comes twice in a step goes on where it was, als
     CHECK(same(twice.step({{&in, 17, 3, 17, 2}}), 0, 17, 3));
   }
 }
+
+TEST_CASE("CUDA: spread convolutions and the tokens before depend on no chunks, guesses, forks or snapshots") {
+  check_spread(*make_device());
+  check_tree_tokens(*make_device());
+}
+
+TEST_CASE("CUDA: rows take of a value what the root of their agreement says") { check_agreement(*make_device()); }
 
 TEST_CASE("CUDA: gates open before or behind a norm, by groups, of f32 and bf16, in place") {
   const auto device = make_device();

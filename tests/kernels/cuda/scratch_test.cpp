@@ -89,6 +89,23 @@ TEST_CASE("CUDA: scores of an indexer take memory per row and position, up to a 
   CHECK(scores(1, std::size_t(32) << 20, 1) == 128 * mib);
 }
 
+TEST_CASE("CUDA: means of groups, and tokens before a row, take memory per row; entries have no second plan") {
+  auto steps = one_matrix(weight_format::bf16, 16, 1);
+  steps.rows = 4096;
+  steps.context = 8192;
+  const auto plain = cuda::scratch_bytes(steps, false, mib);
+  steps.choice.seen = 2048;
+  const auto chosen = cuda::scratch_bytes(steps, false, mib);
+  steps.choice.entry_tokens = 8;
+  CHECK(cuda::scratch_bytes(steps, false, mib) == plain + 2 * mib); // a head of 128
+  CHECK(chosen > plain);
+  steps.choice.seen = 3 * 8192; // entries behind tokens: more partitions
+  CHECK(cuda::scratch_bytes(steps, false, mib) > plain + 2 * mib);
+  steps.choice = {};
+  steps.recalled = 32;
+  CHECK(cuda::scratch_bytes(steps, false, mib) == plain + mib / 2);
+}
+
 TEST_SUITE_BEGIN("cuda");
 
 TEST_CASE("CUDA: quantised weights expanded in pieces give the same products as expanded at once") {

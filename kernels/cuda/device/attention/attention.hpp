@@ -27,6 +27,23 @@ struct attention_row {
   TROUPE_DEVICE std::int32_t end_partition() const { return (end - 1) / partition_tokens + 1; }
 };
 
+/// Of rows that see the last tokens and, behind these, entries of groups that have ended (kernels/compressed_attention.hpp):
+/// all of them, or the chosen ones where they are more than `most`. Rows and works count along that list.
+struct entry_rows {
+  int window = 0; // tokens; 0: rows are not of this kind
+  int rate = 0;   // tokens of a group; 0: there are no entries
+  int most = 0;   // 0: all
+
+  TROUPE_DEVICE int tokens(int position) const { return position < window ? position + 1 : window; }
+  TROUPE_DEVICE int ended(int position) const { return rate > 0 ? (position + 1) / rate : 0; }
+  TROUPE_DEVICE bool chooses(int position) const { return most > 0 && ended(position) > most; }
+  TROUPE_DEVICE int count(int position) const {
+    return tokens(position) + (chooses(position) ? most : ended(position));
+  }
+
+  bool operator==(const entry_rows&) const = default;
+};
+
 /// Packed queries of a tile: query i is head i % group, of the heads that share a KV head, of row list[first + i /
 /// group].
 struct attention_work {
@@ -79,6 +96,8 @@ struct attention_params {
   const std::int32_t* chosen = nullptr;
   int most = 0;
   int choices = 1; // or kv_heads, which choose for themselves
+  entry_rows seen; // with a window, `chosen` are entries; `cache` and `entries` are of K alone, which are values, too
+  layer_cache entries;
 };
 
 /// The exponent to base two of e^x.

@@ -8,8 +8,8 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-/// A thread has a position of a row, and products of its key with several heads at a time.
-template <kv_type Type>
+/// A thread has a key that a row sees, and its products with several heads at a time. `Grouped`: positions share keys.
+template <kv_type Type, bool Grouped>
 struct score_kernel {
   static constexpr const char* name = "scores of positions";
   static constexpr unsigned threads = 256;
@@ -20,15 +20,17 @@ struct score_kernel {
   TROUPE_DEVICE void operator()() const {
     const int row = first + static_cast<int>(simt::block_x()), start = static_cast<int>(simt::block_y() * threads);
     const row_place place = p.places[row];
-    if (place.position < p.most || start > place.position)
+    const int seen = p.keys_seen(place.position);
+    if (!p.chooses(place.position) || start >= seen)
       return;
     const int dim = p.keys.head_dim, thread = static_cast<int>(simt::thread());
-    const int position = at_most(start + thread, place.position),
-              token = position % block_tokens; // some repeat the last
+    const int index = at_most(start + thread, seen - 1); // some repeat the last
+    const int position = Grouped ? index * p.groups.size : (index + 1) * p.rate - 1, token = position % block_tokens;
     const auto block = p.keys.head(p.tables[place.first_block + position / block_tokens], 0);
-    const float scale = is_scaled(Type) ? p.keys.scales(block)[token] : 1;
+    const float scale = is_scaled(Type) && !Grouped ? p.keys.scales(block)[token] : 1;
+    const group_key group(*this, block, token, place, position);
     auto* queries = reinterpret_cast<float*>(simt::shared()); // [dim][heads_at_once]
-    float* to = p.scores + simt::block_x() * p.choices() * p.width + position;
+    float* to = p.scores + simt::block_x() * p.choices() * p.width + index;
     float sum = 0;
     for (int head = 0; head < p.heads; head += heads_at_once) {
       const int count = at_most(p.heads - head, heads_at_once);
@@ -42,7 +44,7 @@ struct score_kernel {
       for (int h = 0; h < heads_at_once; ++h)
         products[h] = 0;
       for (int d = 0; d < dim; ++d) {
-        const float key = load_cell(block.data, Type, block.key(token, d));
+        const float key = Grouped ? group.element(d) : load_cell(block.data, Type, block.key(token, d));
 #pragma unroll
         for (int h = 0; h < heads_at_once; h += 4) {
           const auto four = *reinterpret_cast<const words4*>(queries + d * heads_at_once + h);
@@ -62,6 +64,48 @@ struct score_kernel {
     if (p.weights != nullptr)
       *to = sum;
   }
+
+  /// The key of a group: the mean of its positions' keys, normed, and rotated as the first of them. Made element by
+  /// element, as there is no room for all of them. Empty without groups.
+  struct group_key {
+    const score_kernel& of;
+    head_block block;
+    int token;
+    const float* angles = nullptr;
+    float scale = 1;
+
+    TROUPE_DEVICE group_key(const score_kernel& of, head_block block, int token, const row_place& place, int position)
+      : of(of), block(block), token(token) {
+      if constexpr (Grouped) {
+        const auto& how = of.p.groups;
+        const int dim = of.p.keys.head_dim;
+        const bool longer = how.rope.longer != nullptr && place.length > how.rope.border;
+        angles = (longer ? how.rope.longer : how.rope.angles) + std::size_t(position) * dim;
+        float squares = 0;
+        for (int d = 0; d < dim; ++d) {
+          const float x = mean(d);
+          squares = simt::fused(x, x, squares);
+        }
+        scale = simt::inverse_sqrt(squares / static_cast<float>(dim) + how.eps);
+      }
+    }
+
+    TROUPE_DEVICE float mean(int d) const {
+      float sum = 0;
+      for (int i = token; i < token + of.p.groups.size; ++i) {
+        const float key = load_cell(block.data, Type, block.key(i, d));
+        sum = is_scaled(Type) ? simt::fused(key, of.p.keys.scales(block)[i], sum) : simt::add(key, sum);
+      }
+      return sum / static_cast<float>(of.p.groups.size);
+    }
+    TROUPE_DEVICE float normed(int d) const { return mean(d) * scale * of.p.groups.norm[d]; }
+
+    TROUPE_DEVICE float element(int d) const {
+      const int half = of.p.keys.head_dim / 2, i = d % half;
+      const float a = normed(i), b = normed(half + i), cosine = angles[i], sine = angles[half + i];
+      return d < half ? simt::fused(a, cosine, -simt::mul(b, sine)) : simt::fused(b, cosine, simt::mul(a, sine));
+    }
+  };
 };
 
 /// A block finds the key of the last of the best by digits, the highest first, then lists what is above it and, of its
@@ -83,11 +127,13 @@ struct choose_kernel {
 
   TROUPE_DEVICE void operator()() const {
     const std::size_t row = first + simt::block_x(), choice = simt::block_y(), choices = p.choices();
-    const int seen = p.places[row].position + 1, count = ceil_div(seen, p.block);
-    if (seen <= p.most)
+    const int seen = p.places[row].position + 1, size = p.groups.size;
+    if (!p.chooses(seen - 1))
       return;
+    const int count = p.block > 1 ? ceil_div(seen, p.block) : p.keys_seen(seen - 1);
+    const int best = size > 1 ? (p.most + 1) / size - 1 : p.most / p.block; // groups, blocks or keys
     const float* scores = p.scores + (simt::block_x() * choices + choice) * p.width;
-    auto left = static_cast<std::uint32_t>(p.most / p.block);
+    auto left = static_cast<std::uint32_t>(best);
     std::uint32_t prefix = 0, known = 0;
     for (int shift = 32 - digit_bits; known != ~0u; shift = shift < digit_bits ? 0 : shift - digit_bits) {
       prefix |= find_digit(scores, count, prefix, known, shift, left) << shift;
@@ -107,6 +153,8 @@ struct choose_kernel {
       above += all & 0xffff;
       equal += all >> 16;
     }
+    if (const int i = static_cast<int>(simt::thread()); i < seen % size) // behind the last whole group
+      to[best * size + i] = seen - seen % size + i;
   }
 
   /// The digit of the one at rank `left` among those that begin with `prefix`; its rank among those of its digit, too.
@@ -148,9 +196,9 @@ struct choose_kernel {
   }
 
   TROUPE_DEVICE void list(std::int32_t* to, std::uint32_t place, int i, int seen) const {
-    const int at = i * p.block;
-    for (int k = 0; k < at_most(p.block, seen - at); ++k)
-      to[static_cast<int>(place) * p.block + k] = at + k;
+    const int unit = p.block * p.groups.size, at = i * unit * p.rate + p.rate - 1;
+    for (int k = 0; k < at_most(unit, seen - at); ++k)
+      to[static_cast<int>(place) * unit + k] = at + k;
   }
 
   /// The sum of what the threads before this one have; `all`: of all threads.
@@ -176,13 +224,19 @@ struct choose_kernel {
   }
 };
 
-template <kv_type Type>
+template <kv_type Type, bool Grouped>
 void start_scores(const stream& on, const choice_params& params, std::size_t first, std::size_t rows) {
-  using kernel = score_kernel<Type>;
+  using kernel = score_kernel<Type, Grouped>;
   const auto blocks = ceil_div<std::size_t>(params.width, kernel::threads);
   launch(on, {static_cast<unsigned>(rows), static_cast<unsigned>(blocks)},
          static_cast<std::size_t>(kernel::heads_at_once * params.keys.head_dim) * sizeof(float),
          kernel{params, static_cast<int>(first)});
+}
+
+template <kv_type Type>
+void start_scores(const stream& on, const choice_params& params, std::size_t first, std::size_t rows) {
+  params.groups.size > 1 ? start_scores<Type, true>(on, params, first, rows)
+                         : start_scores<Type, false>(on, params, first, rows);
 }
 
 } // namespace

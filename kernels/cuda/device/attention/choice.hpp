@@ -6,6 +6,7 @@
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/device/kv_layout.hpp"
 #include "kernels/cuda/device/rope.hpp"
+#include "kernels/sparse_attention.hpp"
 
 namespace troupe::kernels::cuda {
 
@@ -21,12 +22,17 @@ struct choice_params {
   std::int32_t* chosen = nullptr; // [rows][choices][most], ascending; of rows that see more than `most`
   layer_cache keys;               // of K alone, one for all heads
   int heads = 0;
-  std::size_t width = 0; // positions, at least those that a row sees
+  std::size_t width = 0; // keys, at least those that a row sees
   int most = 0;
-  int block = 1; // positions that are chosen together, by their highest score; `most` is a multiple
-  int last = 0;  // blocks that are chosen in any case: the last ones that a row sees
+  int block = 1;     // positions that are chosen together, by their highest score; `most` is a multiple
+  int last = 0;      // blocks that are chosen in any case: the last ones that a row sees
+  key_groups groups; // positions that share a key; with groups there are neither blocks nor a rate
+  int rate = 1;      // every so many positions there is a key; `most` counts these
 
   constexpr int choices() const { return weights != nullptr ? 1 : heads; }
+  /// Keys that a row sees.
+  TROUPE_DEVICE int keys_seen(int position) const { return (position + 1) / (rate * groups.size); }
+  TROUPE_DEVICE bool chooses(int position) const { return (position + 1) / rate > most; }
 };
 
 /// Of rows [first, first + rows), whose scores are at hand.

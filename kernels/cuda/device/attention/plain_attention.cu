@@ -7,23 +7,50 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-/// Where the tokens of a partition are.
+/// Where the tokens of a partition are, and entries behind them.
 struct token_places {
+  const attention_params& p;
+  int kv_head;
   const std::int32_t* table;
   const std::int32_t* chosen; // or null
+  int first = 0;              // position of the partition's first token, where there may be entries
+  int tokens = 0;             // from there on; what is behind them are entries
 
   TROUPE_DEVICE token_places(const attention_params& p, const attention_work& work, std::int32_t row, int kv_head)
-    : table(p.tables + work.table), chosen(p.chosen) {
-    if (chosen == nullptr)
-      return;
-    table = p.tables + p.places[row].first_block;
-    chosen += (std::size_t(row) * p.choices + (p.choices > 1 ? kv_head : 0)) * p.most +
-      std::size_t(work.partition) * partition_tokens;
+    : p(p), kv_head(kv_head), table(p.tables + work.table), chosen(p.chosen) {
+    const int start = work.partition * partition_tokens;
+    if (p.seen.window > 0) {
+      const int position = p.places[row].position;
+      table = p.tables + p.places[row].first_block;
+      tokens = p.seen.tokens(position) - start;
+      first = position + 1 - tokens;
+      chosen = p.seen.chooses(position) ? chosen + std::size_t(row) * p.most : nullptr;
+    } else if (chosen != nullptr) {
+      table = p.tables + p.places[row].first_block;
+      chosen += (std::size_t(row) * p.choices + (p.choices > 1 ? kv_head : 0)) * p.most + start;
+    }
   }
 
-  TROUPE_DEVICE int at(int t) const { return chosen != nullptr ? chosen[t] : t; }
-  TROUPE_DEVICE std::int32_t block(int t) const { return table[at(t) / block_tokens]; }
+  TROUPE_DEVICE bool is_entry(int t) const { return p.seen.window > 0 && t >= tokens; }
+  TROUPE_DEVICE int at(int t) const {
+    if (p.seen.window == 0)
+      return chosen != nullptr ? chosen[t] : t;
+    if (!is_entry(t))
+      return first + t;
+    return chosen != nullptr ? chosen[t - tokens] : (t - tokens + 1) * p.seen.rate - 1;
+  }
+  TROUPE_DEVICE head_block block(int t) const {
+    return (is_entry(t) ? p.entries : p.cache).head(table[at(t) / block_tokens], kv_head);
+  }
   TROUPE_DEVICE int token(int t) const { return at(t) % block_tokens; }
+  TROUPE_DEVICE float key_scale(int t) const { return p.cache.scales(block(t))[token(t)]; }
+  TROUPE_DEVICE float value_scale(int t) const {
+    return p.cache.values ? p.cache.scales(block(t))[block_tokens + token(t)] : key_scale(t);
+  }
+  TROUPE_DEVICE float value(int t, int d) const {
+    const auto in = block(t);
+    return load_cell(in.data, p.cache.type, p.cache.values ? in.value(token(t), d) : in.key(token(t), d));
+  }
 };
 
 /// A block processes the queries of a tile one after another.
@@ -59,14 +86,13 @@ struct plain_attention_kernel {
     const float slope = slope_of(p, head);
     float highest = -simt::infinity();
     for (int t = from + thread; t < to; t += threads) {
-      const int token = places.token(t);
-      const auto block = p.cache.head(places.block(t), kv_head);
-      const std::size_t key = block.key(token, 0);
+      const auto block = places.block(t);
+      const std::size_t key = block.key(places.token(t), 0);
       float score = 0;
       for (int d = 0; d < dim; ++d)
         score = simt::fused(q[d], load_cell(block.data, p.cache.type, key + d), score);
       if (is_scaled(p.cache.type))
-        score *= block.scales()[token];
+        score *= places.key_scale(t);
       if (shaped)
         score = shaped_score(p, score, slope, start + t - row.position);
       weights[t] = score;
@@ -79,7 +105,7 @@ struct plain_attention_kernel {
       sum += weight;
       weights[t] = weight;
       if (is_scaled(p.cache.type)) // V's scale is applied to the weight
-        weights[t] *= p.cache.head(places.block(t), kv_head).scales()[block_tokens + places.token(t)];
+        weights[t] *= places.value_scale(t);
     }
     sum = simt::block_sum(sum, scratch);
 
@@ -87,10 +113,8 @@ struct plain_attention_kernel {
     float* state = p.states + (slot * p.heads + head) * state_floats(dim);
     for (int d = thread; d < dim; d += threads) {
       float o = 0;
-      for (int t = from; t < to; ++t) {
-        const auto block = p.cache.head(places.block(t), kv_head);
-        o = simt::fused(weights[t], load_cell(block.data, p.cache.type, block.value(places.token(t), d)), o);
-      }
+      for (int t = from; t < to; ++t)
+        o = simt::fused(weights[t], places.value(t, d), o);
       state[d] = o;
     }
     if (thread == 0) {

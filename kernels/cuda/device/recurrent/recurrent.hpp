@@ -66,6 +66,36 @@ struct convolve_params {
 };
 void convolve(const stream& on, const convolve_params& params);
 
+/// A convolution beside those of the layers, whose taps may be apart (kernels/gram_ops.hpp). `states` has its strides and
+/// channels.
+struct spread_params {
+  float* out = nullptr;
+  std::size_t out_stride = 0;
+  const float* in = nullptr;
+  std::size_t in_stride = 0;
+  convolution how;
+  layer_states states;
+  state_runs runs;
+  int spacing = 1;
+};
+void convolve_spread(const stream& on, const spread_params& params);
+
+/// The last tokens before each row: a state of one channel, in which 0 is none. See gram_ops::recall_tokens.
+struct recall_params {
+  std::int32_t* to = nullptr;
+  const std::int32_t* tokens = nullptr;
+  layer_states states;
+  state_runs runs;
+};
+void recall(const stream& on, const recall_params& params);
+
+/// out = sigmoid(root(scale * (a · b))) * value, see gram_ops::take_agreed.
+struct agreed_params {
+  tensor out, a, b, value; // f32, of one shape
+  float scale = 1;
+};
+void take_agreed(const stream& on, const agreed_params& params);
+
 struct recur_params {
   float* out = nullptr;
   std::size_t out_stride = 0;

@@ -47,6 +47,50 @@ generation random_request(std::mt19937& rng) {
   return g;
 }
 
+struct crowd_counts {
+  std::uint64_t found = 0, accepted = 0; // tokens in the prefix cache, and guesses
+};
+
+/// Random requests in random crowds must give what they give alone.
+crowd_counts check_crowds(const tiny_model& tiny, std::mt19937& rng) {
+  crowd_counts counts;
+  std::vector<generation> work;
+  for (int i = 0; i < 4; ++i)
+    work.push_back(random_request(rng));
+  const auto expected = alone(tiny.options(), work);
+  std::size_t block_bytes = 0;
+  for (unsigned schedule = 1; schedule <= 3; ++schedule) {
+    CAPTURE(schedule);
+    deferred_work later(schedule);
+    auto o = tiny.options();
+    o.step_tokens = std::array{24, 5, 9}[schedule - 1];
+    o.max_sequences = schedule == 2 ? 3 : 6;
+    o.techniques["draft_tokens"] = {schedule == 1 ? "2"
+                                                  : "0"}; // else only where guesses pay, which a busy machine may deny
+    if (schedule == 3)                                    // few blocks
+      o.kv_cache_bytes = 5 * block_bytes;
+    auto crowd = work;
+    auto wanted = expected;
+    for (std::size_t i = 0; i < crowd.size(); ++i) {
+      if (expected[i].ids.contains(0)) // guesses, of which most are right
+        for (const auto id : expected[i].ids.at(0))
+          crowd[i].prediction.push_back(rng() % 6 == 0 ? token_id(7) : id);
+      const auto other = rng() % (i + 1);
+      std::swap(crowd[i], crowd[other]);
+      std::swap(wanted[i], wanted[other]);
+    }
+    gpu_engine engine(o);
+    if (const auto& why = engine.status().why)
+      FAIL(why->message);
+    run_together(engine, crowd, wanted);
+    const auto stats = engine.stats().total;
+    block_bytes = o.kv_cache_bytes / stats.blocks.total;
+    counts.found += stats.blocks.found_tokens;
+    counts.accepted += stats.scheduler.accepted_tokens;
+  }
+  return counts;
+}
+
 } // namespace
 
 TEST_CASE("mixtures of experts on a GPU: random requests give the same tokens in random crowds as alone") {
@@ -55,44 +99,24 @@ TEST_CASE("mixtures of experts on a GPU: random requests give the same tokens in
   // Groups and a shared expert; a router ahead of attention; attention over chosen positions.
   for (const std::string model : {"dots1", "smallthinker", "hy-v4"}) {
     CAPTURE(model);
-    const tiny_model tiny("tiny_families/" + model);
-    std::vector<generation> work;
-    for (int i = 0; i < 4; ++i)
-      work.push_back(random_request(rng));
-    const auto expected = alone(tiny.options(), work);
-    std::size_t block_bytes = 0;
-    for (unsigned schedule = 1; schedule <= 3; ++schedule) {
-      CAPTURE(schedule);
-      deferred_work later(schedule);
-      auto o = tiny.options();
-      o.step_tokens = std::array{24, 5, 9}[schedule - 1];
-      o.max_sequences = schedule == 2 ? 3 : 6;
-      o.techniques["draft_tokens"] = {
-        schedule == 1 ? "2" : "0"}; // else only where guesses pay, which a busy machine may deny
-      if (schedule == 3)            // few blocks
-        o.kv_cache_bytes = 5 * block_bytes;
-      auto crowd = work;
-      auto wanted = expected;
-      for (std::size_t i = 0; i < crowd.size(); ++i) {
-        if (expected[i].ids.contains(0)) // guesses, of which most are right
-          for (const auto id : expected[i].ids.at(0))
-            crowd[i].prediction.push_back(rng() % 6 == 0 ? token_id(7) : id);
-        const auto other = rng() % (i + 1);
-        std::swap(crowd[i], crowd[other]);
-        std::swap(wanted[i], wanted[other]);
-      }
-      gpu_engine engine(o);
-      if (const auto& why = engine.status().why)
-        FAIL(why->message);
-      run_together(engine, crowd, wanted);
-      const auto stats = engine.stats().total;
-      block_bytes = o.kv_cache_bytes / stats.blocks.total;
-      found += stats.blocks.found_tokens;
-      accepted += stats.scheduler.accepted_tokens;
-    }
+    const auto counts = check_crowds(tiny_model("tiny_families/" + model), rng);
+    found += counts.found;
+    accepted += counts.accepted;
   }
   CHECK(found > 0);
   CHECK(accepted > 0);
+}
+
+TEST_CASE(
+  "compressed keys, and groups and n-grams with states, on a GPU: random requests give the same tokens in random "
+  "crowds as alone") {
+  std::mt19937 rng(18);
+  // Fewer entries and positions are chosen, so that short texts have to choose.
+  for (const auto& tiny : {tiny_model("families/deepseek-v4", {{"index_topk", 3}, {"sliding_window", 7}}),
+                           tiny_model("families/qwen4-exp", {{"indexer_budget", 12}})}) {
+    CAPTURE(tiny.options().model);
+    CHECK(check_crowds(tiny, rng).accepted > 0);
+  }
 }
 
 TEST_CASE("families on a GPU whose streams run late give transformers' tokens, together and alone") {

@@ -96,7 +96,8 @@ TEST_CASE("the largest steps of every mode fit in memory when the KV cache takes
         {"llama-gqa", "bf16", "int4", "int8", false},
         {"llama-gqa", "bf16", "fp8", "fp8", false},
         {"../families/gemma4", "bf16", "none", "auto", true},
-        {"../families/mixtral", "bf16", "int4", "auto", true}}) {
+        {"../families/mixtral", "bf16", "int4", "auto", true},
+        {"../families/deepseek-v4", "bf16", "none", "auto", true}}) {
     CAPTURE(model);
     CAPTURE(quantize);
     auto o = on_gpu(model);
@@ -170,6 +171,25 @@ TEST_CASE("of GPUs that share a model, each needs room for its own part of K and
   given.kv_cache_bytes = pool_blocks * need.kv_block; // its part
   CHECK(plan_memory(given, need, o.max_context, left, cache_share::of_a_device).blocks == pool_blocks);
   CHECK(plan_memory(given, alone, o.max_context, left, cache_share::of_a_device).blocks == pool_blocks / 2);
+}
+
+TEST_CASE("of GPUs that share a model whose keys cannot be divided, the first needs room for all of them") {
+  const kernels::cuda::emulated::shown_devices two(2);
+  auto o = on_gpu("../families/deepseek-v4");
+  o.compute.tensor_parallel = 2;
+  o.max_context = 300;
+  o.step_tokens = 44;
+  const auto need = memory_of(o);
+  CHECK(need.kv_whole == need.kv_block);
+  o.kv_cache_bytes = pool_blocks * need.kv_whole;
+  const auto loaded = load_model(o, {});
+  CHECK(replica_of(loaded).plan.blocks == pool_blocks);
+  const std::size_t before[] = {kernels::cuda::emulated::bytes_on(0), kernels::cuda::emulated::bytes_on(1)};
+  largest_steps all(loaded);
+  CHECK(kernels::cuda::emulated::bytes_on(0) >= before[0] + pool_blocks * need.kv_whole);
+  CHECK(kernels::cuda::emulated::bytes_on(1) < before[1] + pool_blocks * need.kv_whole);
+  all.run(44, 2);
+  CHECK(kernels::cuda::emulated::bytes_on(0) <= before[0] + need.fixed() - need.weights + pool_blocks * need.kv_whole);
 }
 
 TEST_CASE("a GPU with limited memory refuses allocations beyond it, and counts freed memory") {

@@ -5,6 +5,10 @@
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
 
 namespace troupe::testing {
 
@@ -20,15 +24,22 @@ inline engine_options tiny_on_gpu(const std::string& model) {
   return o;
 }
 
-/// A copy of a tiny checkpoint with a tokenizer, which the engine needs.
+/// A copy of a tiny checkpoint with a tokenizer, which the engine needs: its own, or another tiny one's. `numbers`: of
+/// config.json that are changed.
 class tiny_model {
 public:
-  explicit tiny_model(const std::string& name) {
+  explicit tiny_model(const std::string& name, const std::map<std::string, int>& numbers = {}) {
     namespace fs = std::filesystem;
-    const fs::path data = test_data();
-    for (const char* file : {"config.json", "model.safetensors"})
-      fs::copy_file(data / name / file, folder_.path() / file);
-    fs::copy_file(data / "tiny_mtp/qwen3-5/tokenizer.json", folder_.path() / "tokenizer.json");
+    const fs::path data = test_data(), own = data / name / "tokenizer.json";
+    fs::copy_file(data / name / "model.safetensors", folder_.path() / "model.safetensors");
+    fs::copy_file(fs::exists(own) ? own : data / "tiny_mtp/qwen3-5/tokenizer.json", folder_.path() / "tokenizer.json");
+    std::ostringstream config;
+    config << std::ifstream(data / name / "config.json").rdbuf();
+    auto text = config.str();
+    for (const auto& [key, value] : numbers)
+      text = std::regex_replace(text, std::regex("\"" + key + "\": *[0-9]+"),
+                                "\"" + key + "\": " + std::to_string(value));
+    std::ofstream(folder_.path() / "config.json") << text;
   }
 
   engine_options options() const {
