@@ -551,7 +551,7 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
   if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
     refuse("gates that few inputs pass");
   if (config.compressed && dynamic_cast<const kernels::compressed_attention*>(&backend) == nullptr)
-    refuse("attention over compressed keys, which only a CPU without ranks computes so far");
+    refuse("attention over compressed keys, which only CPUs compute so far");
   if (const auto* sparse = dynamic_cast<const kernels::sparse_attention*>(&backend);
       config.indexer && sparse == nullptr)
     refuse("attention over positions that an indexer chooses, which CPUs and single NVIDIA GPUs compute");
