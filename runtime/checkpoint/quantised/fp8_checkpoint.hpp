@@ -8,8 +8,12 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <string>
 
 namespace troupe {
+
+/// The name of what the codes of `weight` are multiplied with: `X.weight_scale`, or another of them that is stored.
+std::string scale_of_codes(const checkpoint& stored, const std::string& weight);
 
 /// Presents rows in the kernels' fp8 formats, with unchanged codes and scales; E5M2, and blocks of other than a multiple
 /// of 32 inputs, in bf16. `block`: outputs and inputs that share a scale; if {0, 0}, scales may be of equal parts of rows.

@@ -4,6 +4,7 @@
 #include "kernels/formats/weight_groups.hpp"
 #include "runtime/checkpoint/quantised/bitsandbytes_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/compressed_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/fp4_tensors.hpp"
 #include "runtime/checkpoint/quantised/fp8_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/hqq_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/made_checkpoint.hpp"
@@ -324,7 +325,7 @@ std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoin
                                                  const quantised_storage& how) {
   using enum quantised_storage::method_name;
   switch (how.method) {
-    case fp8: return open_fp8(std::move(stored), how.scale_block);
+    case fp8: return open_fp8(open_fp4_experts(std::move(stored)), how.scale_block);
     case mxfp4: return open_mxfp4(std::move(stored));
     case bitsandbytes: return open_bitsandbytes(std::move(stored));
     case compressed: return open_fp8(open_compressed(std::move(stored), how.code_bits), how.scale_block);

@@ -51,7 +51,7 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
   if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
     refuse("gates that few inputs pass");
   if (config.compressed && dynamic_cast<const kernels::compressed_attention*>(&backend) == nullptr)
-    refuse("attention over compressed keys, which CPUs without ranks and NVIDIA GPUs compute");
+    refuse("attention over compressed keys, which CPUs and NVIDIA GPUs compute");
   if (config.indexer && dynamic_cast<const kernels::sparse_attention*>(&backend) == nullptr)
     refuse("attention over positions that an indexer chooses, which CPUs and NVIDIA GPUs compute");
   if (config.grams && !has_grams)

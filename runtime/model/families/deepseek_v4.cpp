@@ -191,7 +191,7 @@ void read_deepseek_v4(const reader& config, model_config& model) {
                     ", supported is 1 for this model_type");
   require(config, "attention_bias", false);
   require(config, "mlp_bias", false);
-  require_word(config, "expert_dtype", {"fp8", "bf16"});
+  require_word(config, "expert_dtype", {"fp4", "fp8", "bf16"});
   model.attention_sinks = true;
   read_compressed(config, model);
   read_entry_rotations(config, model);

@@ -22,7 +22,8 @@ void read_hy_v4(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2, .default_norm_eps = 1e-5});
   read_latent_attention(config, model, {.plain = 192, .value = 256, .positions = 262144, .any_kv_heads = true});
-  model.rope.interleaved = config.boolean("rope_interleave", false);
+  // vLLM and llama.cpp turn neighbours in published folders, of attention and indexers alike. transformers turns halves.
+  const bool pairs = model.rope.interleaved = config.boolean("rope_interleave", true);
   model.attention_sinks = model.attention_gate = true;
   model.experts.scale = 2.827f;
   read_experts_of_groups(config, model, 256, 8, 768, 1, 1);
@@ -32,7 +33,7 @@ void read_hy_v4(const reader& config, model_config& model) {
     model.expert_limits.assign(as_size(model.layers), static_cast<float>(limit));
     model.act.alpha = 1 / (1 + std::exp(-static_cast<float>(limit))); // gates are cut ahead of the activation
   }
-  read_indexer(config, model, 16, false);
+  read_indexer(config, model, 16, pairs);
   model.indexer.last = true;
   model.indexer.norm_eps = model.norm_eps;
   model.hyper = {.streams = config.integer("hc_mult", 2, max_residual_streams, 4),

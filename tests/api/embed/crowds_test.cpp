@@ -486,12 +486,13 @@ TEST_CASE("crowds of further families give every request the bits that it has al
   crowd_vocabulary = 695;
 }
 
-TEST_CASE(
-  "crowds over compressed keys have the same bits in stages, in replicas, with roles, a disk and other memory") {
+TEST_CASE("crowds over compressed keys have the same bits on ranks, in stages, in replicas, with roles, a disk and "
+          "other memory") {
   const test::temp_folder folder;
   crowd_vocabulary = 640;
   auto alone = without_guesses(test_data() + "/families/deepseek-v4", {"f32", "none", "auto"}, devices().back());
   auto crowded = alone;
+  SUBCASE("on two ranks") { crowded.compute.tensor_parallel = 2; }
   SUBCASE("in two stages") { crowded.stages = 2; }
   SUBCASE("in replicas") { crowded.replicas = 2; }
   SUBCASE("with roles, a disk and other memory") {
