@@ -3,6 +3,7 @@
 #include "actors/faults.hpp"
 #include "actors/unwoken.hpp"
 
+#include <caf/actor_cast.hpp>
 #include <caf/send.hpp>
 
 #include <new>
@@ -10,10 +11,16 @@
 
 namespace troupe {
 
+namespace {
+
+error lost() { return {errc::internal, "request lost", {}}; } // too short to need memory
+
+} // namespace
+
 /// Whoever hears the events. Outlives the line that it has not been told the end of.
 class client_line::far_end final : public unwoken::entry {
 public:
-  explicit far_end(event_sink&& sink) : sink_(std::move(sink)) {}
+  far_end(event_sink&& sink, const void* of) : entry(of), sink_(std::move(sink)) {}
 
   void hear(event e) const { sink_(std::move(e)); }
 
@@ -39,18 +46,22 @@ private:
     delete this;
   }
 
+  void drop() noexcept override { delete this; }
+
   event_sink sink_;
   error why_;
   int tries_ = 100'000; // a function may never have enough
 };
 
-client_line::client_line(event_sink&& sink) : end_(std::make_unique<far_end>(std::move(sink))) {}
+client_line::client_line(event_sink&& sink, const void* of) : end_(std::make_unique<far_end>(std::move(sink), of)) {}
 
 client_line::client_line(const client_actor& client, std::uint64_t id)
   : client_line([client, id](event e) {
       caf::anon_send(client, event_atom::value, id, std::make_shared<const event>(std::move(e)));
     }) {
   client_ = client;
+  farewell_ = caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, event_atom::value, id,
+                                        std::make_shared<const event>(lost()));
 }
 
 client_line::client_line(client_line&& other) noexcept = default;
@@ -67,13 +78,23 @@ void client_line::send(event e) {
 }
 
 void client_line::close(error why) noexcept {
-  if (end_)
-    far_end::close(std::move(end_), std::move(why));
+  if (!end_)
+    return;
+  auto end = std::move(end_);
+  if (!client_)
+    return far_end::close(std::move(end), std::move(why));
+  try {
+    end->hear(std::move(why));
+  } catch (...) {
+    try {
+      caf::actor_cast<caf::abstract_actor*>(client_)->enqueue(std::move(farewell_), nullptr);
+    } catch (...) { // it cannot be woken
+    }
+  }
 }
 
 void client_line::close(const std::exception_ptr& thrown) noexcept { close(error_of(thrown)); }
 
-// Too short to need memory.
-void client_line::close() noexcept { close(error{errc::internal, "request lost", {}}); }
+void client_line::close() noexcept { close(lost()); }
 
 } // namespace troupe

@@ -19,7 +19,8 @@
 
 namespace troupe {
 
-/// A base of actors that may be run so. Their handlers are brief, and call no functions of clients.
+/// A base of actors that may be run so. Their handlers are brief, and call no functions of clients. (Those that had
+/// no memory, unwoken, are called once the host has handled its message.)
 class companion {
 protected:
   virtual ~companion() = default;

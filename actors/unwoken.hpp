@@ -1,6 +1,7 @@
 // What must happen and had no memory to: an actor that has a message could not be scheduled, so that it would never run
-// again, not even to end; a client's function could not take its last event. An actor that has handled a message tries
-// again; for an actor, a thread that handles none, such as a loader's, waits until it can. Any thread.
+// again, not even to end; a client's function could not take its last event. A thread of actors that has handled a message
+// tries all again; one that handles none, such as a loader's, waits until its own actor can be scheduled. An engine that
+// stops tries its clients' functions once more, and forgets them. Any thread.
 #pragma once
 
 #include <caf/actor_system.hpp>
@@ -11,6 +12,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <new>
 #include <thread>
 #include <utility>
@@ -21,6 +23,9 @@ class unwoken {
 public:
   /// What can stand in the list. It brings the link, as there is no memory for one.
   class entry {
+  public:
+    explicit entry(const void* of = nullptr) : of_(of) {}
+
   protected:
     ~entry() = default;
 
@@ -28,6 +33,9 @@ public:
     friend class unwoken;
     /// Throws bad_alloc if there is no memory yet; else it may be gone.
     virtual void try_again() = 0;
+    /// It is forgotten, and in no list.
+    virtual void drop() noexcept {}
+    const void* const of_; // whoever forgets it
     entry* next_ = nullptr;
   };
 
@@ -42,19 +50,23 @@ public:
       ;
   }
 
-  /// The same; a thread that handles no message waits, as nobody may ever come by again.
+  /// The same; a thread that handles no message tries this one alone first, and waits, as nobody may ever come by again.
   static void insist(entry& one) noexcept {
-    add(one);
-    for (int i = 0; i < tries && handling_ == 0 && first_.load(std::memory_order_relaxed); ++i) {
-      wake();
-      std::this_thread::sleep_for(std::chrono::milliseconds(i > 0 ? 10 : 0));
+    for (int i = 0; i < tries && handling_ == 0; ++i) {
+      wait_before(i);
+      try {
+        return one.try_again();
+      } catch (const std::bad_alloc&) {
+      }
     }
+    add(one);
   }
 
   /// Tries all again; what has no memory yet stays.
   static void wake() noexcept {
     if (!first_.load(std::memory_order_relaxed))
       return;
+    const std::lock_guard alone(taken_);
     for (auto* each = first_.exchange(nullptr, std::memory_order_acquire); each;) {
       auto* next = each->next_;
       try {
@@ -66,20 +78,45 @@ public:
     }
   }
 
-  /// A message is handled; wakes them at the end of the scope.
+  /// Tries those of `whom` until none is left, and drops those that never have memory: none is called once this returns.
+  static void forget(const void* whom) noexcept {
+    bool left = true;
+    for (int i = 0; left; ++i) {
+      wait_before(i);
+      left = false;
+      const std::lock_guard alone(taken_);
+      for (auto* each = first_.exchange(nullptr, std::memory_order_acquire); each;) {
+        auto* next = each->next_;
+        try {
+          each->of_ == whom ? each->try_again() : add(*each);
+        } catch (const std::bad_alloc&) {
+          left = i < tries;
+          left ? add(*each) : each->drop();
+        }
+        each = next;
+      }
+    }
+  }
+
+  /// A message is handled; wakes them at the end of the outermost scope.
   class later {
   public:
     later() { ++handling_; }
     ~later() {
-      --handling_;
-      wake();
+      if (--handling_ == 0)
+        wake();
     }
     later(const later&) = delete;
     later& operator=(const later&) = delete;
   };
 
 private:
+  static void wait_before(int try_number) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(try_number > 0 ? 10 : 0));
+  }
+
   static inline constinit std::atomic<entry*> first_ = nullptr;
+  static inline std::recursive_mutex taken_; // held while entries are tried: what is tried may handle a message
   static inline thread_local constinit int handling_ = 0; // messages, by this thread
 };
 

@@ -83,7 +83,7 @@ catalogue_changes engine_house::list(std::vector<catalogue_model> models) {
       made.files = std::move(models[at].files);
       changes.added.push_back(is.name);
     } else if (was->second.aliases != is.aliases || was->second.stays != is.stays) {
-      call_by(i, is.aliases);
+      describe_again(i);
       changes.renamed.push_back(is.name);
     }
     const bool is_missing = is_new || roster.now(i) == state::failed || (is.stays && !was->second.stays);
@@ -129,13 +129,19 @@ std::shared_ptr<const served_model> engine_house::model_of(std::size_t model) {
   return one.model;
 }
 
-/// Other names of a model that is loaded.
-void engine_house::call_by(std::size_t model, const std::vector<std::string>& aliases) {
+/// Writes what the roster says of a model into what is known of it.
+void engine_house::describe(std::size_t model, served_model& it) const {
+  it.aliases = roster.entry(model).aliases;
+  it.leaves = rules.on_demand && !roster.entry(model).stays;
+}
+
+/// The same for one that is loaded.
+void engine_house::describe_again(std::size_t model) {
   auto& one = residents[model];
   if (!one.model)
     return;
   auto made = std::make_shared<served_model>(*one.model);
-  made->aliases = aliases;
+  describe(model, *made);
   one.model = std::move(made);
 }
 

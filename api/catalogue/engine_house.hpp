@@ -115,7 +115,8 @@ private:
   std::pair<std::size_t, std::optional<engine>> begin_call(std::string_view name);
   std::pair<std::size_t, std::optional<engine>> begin_call(std::size_t model);
   std::optional<std::size_t> find_of(const std::vector<std::size_t>& models, std::string_view name);
-  void call_by(std::size_t model, const std::vector<std::string>& aliases);
+  void describe(std::size_t model, served_model& it) const;
+  void describe_again(std::size_t model);
   void keep_house();
   void see_told(lock& held);
   void accept(lock& held, std::size_t model);

@@ -122,16 +122,15 @@ void engine_house::see_told(lock& held) {
 void engine_house::accept(lock& held, std::size_t model) {
   try {
     const auto info = residents[model].running->model();
-    const auto aliases = roster.entry(model).aliases;
-    const bool leaves = rules.on_demand && !roster.entry(model).stays;
     held.unlock();
     const auto made = std::make_shared<served_model>(*info);
-    made->aliases = aliases;
-    made->leaves = leaves;
+    held.lock();
+    describe(model, *made);
+    held.unlock();
     if (hooks.accept)
       hooks.accept(*made);
     held.lock();
-    made->aliases = roster.entry(model).aliases; // which may be others since
+    describe(model, *made); // which may be otherwise since
     residents[model].model = made;
     roster.loaded(model, clock::now());
     connect_watchers(model, &*residents[model].running);

@@ -5,6 +5,7 @@
 #include "actors/faults.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/request.hpp"
+#include "actors/unwoken.hpp"
 #include "api/embed/callbacks.hpp"
 #include "api/embed/engine_internals.hpp"
 #include "api/embed/gpu.hpp"
@@ -165,6 +166,7 @@ struct engine::impl {
     self->monitor(actor);
     self->send_exit(actor, caf::exit_reason::user_shutdown);
     self->receive([](const caf::down_msg&) {});
+    unwoken::forget(status.get());
     std::lock_guard lock(status->mutex);
     status->status.now = load_status::stage::stopped;
     status->changed.notify_all();
@@ -201,7 +203,7 @@ struct engine::impl {
       guarded.emplace(std::move(sink), [status = status, actor = actor](std::chrono::milliseconds took) {
         complain(*status, actor, took);
       });
-      return submit(std::move(request), client_line(event_sink(*guarded)));
+      return submit(std::move(request), client_line(event_sink(*guarded), status.get()));
     } catch (const std::bad_alloc&) {
       const auto why = error_of(std::current_exception());
       try {

@@ -80,6 +80,58 @@ TEST_CASE("a client's function that has no memory for the end of its request hea
   }
 }
 
+TEST_CASE("a thread that handles no message tries what it must wake, and calls nobody else's functions") {
+  struct scarce final : unwoken::entry {
+    explicit scarce(int tries, const void* of = nullptr) : entry(of), left(tries) {}
+    void try_again() override {
+      ++calls;
+      if (--left > 0)
+        throw std::bad_alloc();
+    }
+    int left, calls = 0;
+  };
+  scarce others(2), own(3), told(3, &others);
+  unwoken::add(others);
+  unwoken::insist(own);
+  CHECK(own.calls == 3);
+  unwoken::add(told);
+  unwoken::forget(&others);
+  CHECK(told.calls == 3);
+  CHECK(others.calls == 0);
+  {
+    const unwoken::later message;
+    { const unwoken::later of_a_companion; }
+    CHECK(others.calls == 0);
+  }
+  unwoken::wake();
+  unwoken::wake();
+  CHECK(others.calls == 2);
+}
+
+TEST_CASE("a client that is an actor hears of the end of its request although there is no memory to say why") {
+  worker_group workers;
+  int ends = 0;
+  const auto client = workers.system.spawn([&](client_actor::pointer) -> client_actor::behavior_type {
+    return {
+      [&](event_atom, std::uint64_t id, const event_ptr& e) { ends += id == 7 && std::holds_alternative<error>(*e); }};
+  });
+  workers.coordinator.run();
+  for (int nth = 1;; ++nth) {
+    CAPTURE(nth);
+    ends = 0;
+    test::failing_allocation failing(nth);
+    {
+      const client_line line(client, 7);
+      failing.arm();
+    }
+    failing.disarm();
+    workers.coordinator.run();
+    CHECK(ends == 1);
+    if (!failing.happened())
+      break;
+  }
+}
+
 TEST_CASE("whichever allocation fails while a request is spawned, its client is told or its line stays open") {
   worker_group workers;
   for (int nth = 1;; ++nth) {

@@ -1,5 +1,6 @@
 #include "api/cli/terminal/console.hpp"
 
+#include "api/cli/terminal/quiet_typing.hpp"
 #include "runtime/support/files/descriptor.hpp"
 
 #include <array>
@@ -45,6 +46,7 @@ extern "C" void note_signal(int number) {
   const int before = errno;
   last_signal = number;
   if (unseen.fetch_add(1) >= 2) { // the program is stuck, perhaps writing to a pipe that is not read
+    quiet_typing::end();
     std::signal(number, SIG_DFL);
     std::raise(number);
   }

@@ -1,6 +1,7 @@
 #include "api/cli/terminal/fatal_errors.hpp"
 
 #include "api/cli/command.hpp"
+#include "api/cli/terminal/quiet_typing.hpp"
 
 #include <csignal>
 #include <cstdlib>
@@ -20,6 +21,7 @@ void write_error(std::string_view text) {
 }
 
 [[noreturn]] void leave(std::string_view why) {
+  quiet_typing::end();
   write_error("troupe: ");
   write_error(why);
   write_error("\n");
@@ -46,6 +48,7 @@ void write_error(std::string_view text) {
     write_error(e.what());
   } catch (...) {
   }
+  quiet_typing::end();
   std::abort();
 }
 

@@ -210,6 +210,18 @@ TEST_CASE("a model whose settings are others is loaded anew, once the requests t
   CHECK(models.use("a")->max_context == 64);
 }
 
+TEST_CASE("a list that has a loaded model stay, or not any more, says so to clients that would have it leave") {
+  catalogue models({named("a", "llama-gqa"), named("b", "qwen3")}, {.on_demand = true});
+  CHECK(reason(*models.load("a", false)).empty());
+  CHECK(models.find("a")->leaves);
+  for (const bool stays : {true, false}) {
+    auto a = named("a", "llama-gqa");
+    a.stays = stays;
+    CHECK(models.list({a, named("b", "qwen3")}).renamed == std::vector<std::string>{"a"});
+    CHECK(models.find("a")->leaves == !stays);
+  }
+}
+
 TEST_CASE("a list that changes during the first loads does not end the start") {
   catalogue models({named("a", "llama-gqa"), named("b", "qwen3"), named("c", "nowhere")}, {});
   models.list({named("a", "llama-gqa")});

@@ -1,5 +1,6 @@
 // The engine through its public interface: cancellation, flow control, stopping, news. The model is small, the worker
 // group is real.
+#include "actors/unwoken.hpp"
 #include "api/embed/engine_caf.hpp"
 #include "tests/api/embed/small_engine.hpp"
 
@@ -203,10 +204,13 @@ TEST_CASE("a request that cannot be served ends with an error and a sentence") {
     if (s.now == load_status::stage::loading)
       go_on.wait(); // the loader waits for its listener
   });
-  const auto early = run(e, ask({1}, 1));
-  asked.set_value();
-  REQUIRE(early.failed);
-  CHECK(early.failed->code == errc::unavailable);
+  listener early;
+  e.submit(ask({1}, 1), early.sink());
+  const bool is_over = early.wait();
+  asked.set_value(); // before anything may end the test: the engine's end waits for the loader
+  REQUIRE(is_over);
+  REQUIRE(early.result().failed);
+  CHECK(early.result().failed->code == errc::unavailable);
   e.wait_until_ready();
   CHECK(run(e, ask({}, 1)).failed->param == "prompt");
   CHECK(run(e, ask({768}, 1)).failed->param == "prompt");
@@ -232,6 +236,37 @@ TEST_CASE("a request that cannot be served ends with an error and a sentence") {
   second.cancel();
   REQUIRE(runs.wait());
   CHECK(runs.result().ids[0].size() == 2000);
+}
+
+TEST_CASE("a sink without memory for the last event hears it when the engine stops at the latest, and is not called "
+          "after that") {
+  auto e = engine::start(small());
+  e.wait_until_ready();
+  const auto here = std::this_thread::get_id();
+  std::atomic<int> heard = 0, refused = 0;
+  const auto sink_of = [&](bool has_some) {
+    return [&, has_some](const event& what) {
+      if (std::holds_alternative<token_event>(what))
+        return;
+      if (has_some && std::this_thread::get_id() == here) {
+        ++heard;
+        return;
+      }
+      ++refused;
+      throw std::bad_alloc();
+    };
+  };
+  e.submit(ask({0, 54, 51}, 2), sink_of(true));
+  e.submit(ask({0, 54, 51}, 2), sink_of(false));
+  REQUIRE(soon([&] { return refused >= 2; }));
+  const int usual = std::exchange(unwoken::tries, 3);
+  e.stop();
+  unwoken::tries = usual;
+  CHECK(heard == 1);
+  const int before = refused;
+  unwoken::wake();
+  CHECK(heard == 1);
+  CHECK(refused == before);
 }
 
 TEST_CASE("max_tokens is cut to what the context holds, and zero is refused") {
