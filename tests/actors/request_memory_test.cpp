@@ -5,6 +5,9 @@
 #include "tests/actors/faulty_device.hpp"
 #include "tests/actors/worker_group.hpp"
 
+#include <functional>
+#include <utility>
+
 using namespace troupe;
 using namespace troupe::testing;
 
@@ -19,6 +22,18 @@ generation short_one() {
   g.sampling.temperature = 0;
   return g;
 }
+
+class roused_client final : public wakeable<client_actor::base> {
+public:
+  using body = std::function<behavior_type(client_actor::pointer)>;
+  roused_client(caf::actor_config& config, body of) : wakeable(config), of_(std::move(of)) {}
+
+protected:
+  behavior_type make_behavior() override { return of_(this); }
+
+private:
+  body of_;
+};
 
 } // namespace
 
@@ -111,10 +126,12 @@ TEST_CASE("a thread that handles no message tries what it must wake, and calls n
 TEST_CASE("a client that is an actor hears of the end of its request although there is no memory to say why") {
   worker_group workers;
   int ends = 0;
-  const auto client = workers.system.spawn([&](client_actor::pointer) -> client_actor::behavior_type {
-    return {
-      [&](event_atom, std::uint64_t id, const event_ptr& e) { ends += id == 7 && std::holds_alternative<error>(*e); }};
-  });
+  const client_actor client = workers.system.spawn<roused_client>(
+    [&](client_actor::pointer) -> client_actor::behavior_type {
+      return {[&](event_atom, std::uint64_t id, const event_ptr& e) {
+        ends += id == 7 && std::holds_alternative<error>(*e);
+      }};
+    });
   workers.coordinator.run();
   for (int nth = 1;; ++nth) {
     CAPTURE(nth);

@@ -211,6 +211,22 @@ TEST_CASE("What is typed during an answer stands behind the next prompt, and not
   CHECK(chat.wait() == 0);
 }
 
+TEST_CASE("A chat that cannot go on within an answer leaves a terminal that shows what is typed") {
+  const temporary_folder home;
+  const auto model = home.path / "model";
+  fs::copy(golden("llama-gqa"), model);
+  terminal chat(chat_with({"--model", model.string()}), home);
+  REQUIRE(chat.shows(prompt));
+  chat.type("Tell me a story\r");
+  REQUIRE(chat.shows(answered));
+  REQUIRE(chat.shows(prompt));
+  fs::resize_file(model / "model.safetensors", 0);
+  chat.type("And then?\r");
+  CHECK(chat.shows("a model file was truncated"));
+  CHECK(chat.wait() == 1);
+  CHECK(chat.echoes());
+}
+
 TEST_CASE("A turn that is too long by itself leaves the conversation as it is, and no note says otherwise") {
   std::string lines;
   for (int i = 0; i < 3; ++i)

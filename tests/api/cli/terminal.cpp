@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 namespace troupe::test {
@@ -85,6 +86,11 @@ bool terminal::read_some() {
 }
 
 void terminal::signal(int number) const { kill(process_, number); }
+
+bool terminal::echoes() const {
+  termios now = {};
+  return tcgetattr(master_, &now) == 0 && (now.c_lflag & ECHO) != 0;
+}
 
 int terminal::wait() {
   const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);

@@ -32,6 +32,9 @@ public:
 
   void signal(int number) const;
 
+  /// Whether it shows what is typed.
+  bool echoes() const;
+
   /// Waits for the end: the exit status, or 128 + the signal that ended it. Kills the program after a minute.
   int wait();
 

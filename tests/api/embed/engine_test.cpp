@@ -13,8 +13,10 @@
 #include <atomic>
 #include <future>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
+#include <utility>
 
 using namespace troupe;
 using namespace troupe::testing;
