@@ -156,7 +156,9 @@ void admissions::cancel_all() {
 
 // -- deadlines --------------------------------------------------------------------------------------------------------
 
-// One timer for all: a message delayed for a request would keep it until then.
+// One timer for all: a message delayed for a request would keep it until then, as this one keeps the engine, for a while.
+constexpr auto longest_delay = std::chrono::seconds(1);
+
 void admissions::set_deadline(std::int64_t ms, const request_actor& request) {
   if (!requests_.contains(request.address()))
     return;
@@ -172,8 +174,9 @@ void admissions::wait_for_deadline() {
   const auto due = deadlines_.due();
   if (!due)
     return;
-  engine_->delayed_send(engine_, *due - engine_->clock().now(), deadlines_due{});
-  deadlines_.armed(*due);
+  const auto now = engine_->clock().now(), when = std::min(*due, now + longest_delay);
+  engine_->delayed_send(engine_, when - now, deadlines_due{});
+  deadlines_.armed(when);
 }
 
 void admissions::tell_late() {

@@ -1,47 +1,79 @@
 #include "actors/client_line.hpp"
 
 #include "actors/faults.hpp"
+#include "actors/unwoken.hpp"
 
-#include <caf/actor_cast.hpp>
 #include <caf/send.hpp>
+
+#include <new>
+#include <utility>
 
 namespace troupe {
 
-namespace {
+/// Whoever hears the events. Outlives the line that it has not been told the end of.
+class client_line::far_end final : public unwoken::entry {
+public:
+  explicit far_end(event_sink&& sink) : sink_(std::move(sink)) {}
 
-event lost() { return error{errc::internal, "request lost", {}}; } // too short to need memory
+  void hear(event e) const { sink_(std::move(e)); }
 
-} // namespace
+  static void close(std::unique_ptr<far_end> end, error why) noexcept {
+    end->why_ = std::move(why);
+    auto* one = end.release();
+    try {
+      one->try_again();
+    } catch (const std::bad_alloc&) {
+      unwoken::add(*one);
+    }
+  }
+
+private:
+  void try_again() override {
+    try {
+      hear(why_);
+    } catch (const std::bad_alloc&) {
+      if (--tries_ > 0)
+        throw;
+    } catch (...) { // a function has nobody left to tell
+    }
+    delete this;
+  }
+
+  event_sink sink_;
+  error why_;
+  int tries_ = 100'000; // a function may never have enough
+};
+
+client_line::client_line(event_sink&& sink) : end_(std::make_unique<far_end>(std::move(sink))) {}
 
 client_line::client_line(const client_actor& client, std::uint64_t id)
-  : sink_([client, id](event e) {
+  : client_line([client, id](event e) {
       caf::anon_send(client, event_atom::value, id, std::make_shared<const event>(std::move(e)));
-    }),
-    client_(client),
-    farewell_(caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, event_atom::value, id,
-                                        std::make_shared<const event>(lost()))) {}
+    }) {
+  client_ = client;
+}
+
+client_line::client_line(client_line&& other) noexcept = default;
+
+client_line::~client_line() { close(); }
 
 void client_line::send(event e) {
-  if (closed_)
+  if (!end_)
     return;
   const bool last = !std::holds_alternative<token_event>(e);
-  sink_(std::move(e));
-  closed_ = last;
+  end_->hear(std::move(e));
+  if (last)
+    end_.reset();
 }
 
 void client_line::close(error why) noexcept {
-  if (std::exchange(closed_, true))
-    return;
-  try {
-    sink_(std::move(why));
-  } catch (...) { // a function has nobody left to tell
-    if (farewell_)
-      caf::actor_cast<caf::abstract_actor*>(client_)->enqueue(std::move(farewell_), nullptr);
-  }
+  if (end_)
+    far_end::close(std::move(end_), std::move(why));
 }
 
 void client_line::close(const std::exception_ptr& thrown) noexcept { close(error_of(thrown)); }
 
-void client_line::close() noexcept { close(std::get<error>(lost())); }
+// Too short to need memory.
+void client_line::close() noexcept { close(error{errc::internal, "request lost", {}}); }
 
 } // namespace troupe

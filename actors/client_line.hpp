@@ -4,31 +4,26 @@
 
 #include "actors/messages.hpp"
 
-#include <caf/mailbox_element.hpp>
-
 #include <exception>
-#include <utility>
+#include <memory>
 
 namespace troupe {
 
 class client_line {
 public:
-  explicit client_line(event_sink&& sink) : sink_(std::move(sink)) {}
+  explicit client_line(event_sink&& sink);
   /// Sends events to an actor, numbered `id`.
   client_line(const client_actor& client, std::uint64_t id);
-  client_line(client_line&& other) noexcept
-    : sink_(std::move(other.sink_)),
-      client_(std::move(other.client_)),
-      farewell_(std::move(other.farewell_)),
-      closed_(std::exchange(other.closed_, true)) {}
+  client_line(client_line&& other) noexcept;
   /// Reports the request as lost unless it has ended.
-  ~client_line() { close(); }
+  ~client_line();
 
   /// Does nothing once the line is closed. If the sink throws, so does this, and the line stays open even after a last
   /// event.
   void send(event e);
 
-  /// Ends the request with an error unless it has ended. Exceptions of the sink are dropped.
+  /// Ends the request with an error unless it has ended. A sink that has no memory for it is called again later, on any
+  /// thread of actors; its other exceptions are dropped.
   void close(error why) noexcept;
   void close(const std::exception_ptr& thrown) noexcept;
   void close() noexcept;
@@ -37,10 +32,9 @@ public:
   const client_actor& client() const { return client_; }
 
 private:
-  event_sink sink_;
+  class far_end;
+  std::unique_ptr<far_end> end_; // null once the line is closed
   client_actor client_;
-  caf::mailbox_element_ptr farewell_; // that the request is lost, for an actor, until it is sent
-  bool closed_ = false;
 };
 
 using client_line_ptr = std::shared_ptr<client_line>;

@@ -75,7 +75,7 @@ private:
       system().scheduler().enqueue(job);
     } catch (const std::bad_alloc&) {
       if (auto* one = dynamic_cast<unwoken::entry*>(job))
-        unwoken::add(*one, job, system());
+        unwoken::insist(*one);
     }
   }
 

@@ -1,6 +1,6 @@
-// Actors that have a message but could not be scheduled, because CAF had no memory to queue them: without this list
-// they would never run again, not even to end. An actor that has handled a message schedules them; a thread that
-// handles none, such as a loader's, waits until it can. Any thread.
+// What must happen and had no memory to: an actor that has a message could not be scheduled, so that it would never run
+// again, not even to end; a client's function could not take its last event. An actor that has handled a message tries
+// again; for an actor, a thread that handles none, such as a loader's, waits until it can. Any thread.
 #pragma once
 
 #include <caf/actor_system.hpp>
@@ -19,40 +19,48 @@ namespace troupe {
 
 class unwoken {
 public:
-  /// A base of actors that can stand in the list. It brings the link, as there is no memory for one.
+  /// What can stand in the list. It brings the link, as there is no memory for one.
   class entry {
+  protected:
+    ~entry() = default;
+
+  private:
     friend class unwoken;
-    caf::resumable* job_ = nullptr;
-    caf::actor_system* system_ = nullptr; // its own: a process may have several
+    /// Throws bad_alloc if there is no memory yet; else it may be gone.
+    virtual void try_again() = 0;
     entry* next_ = nullptr;
   };
 
-  /// How often a thread that handles no message tries, as nobody may ever come by again, each 10 ms. A simulation, whose one
-  /// thread cannot wait for another, sets 0, and wakes them itself.
+  /// How often such a thread tries, each 10 ms. A simulation, whose one thread cannot wait for another, sets 0, and wakes
+  /// them itself.
   static inline int tries = 1000;
 
-  /// `job` has the reference to its actor that it needs while it is queued, and is in no queue: only one thread has
-  /// found its actor asleep.
-  static void add(entry& of, caf::resumable* job, caf::actor_system& system) noexcept {
-    of.job_ = job;
-    of.system_ = &system;
-    push(of);
+  /// It is in no list. It is tried again when the next message is handled.
+  static void add(entry& one) noexcept {
+    one.next_ = first_.load(std::memory_order_relaxed);
+    while (!first_.compare_exchange_weak(one.next_, &one, std::memory_order_release, std::memory_order_relaxed))
+      ;
+  }
+
+  /// The same; a thread that handles no message waits, as nobody may ever come by again.
+  static void insist(entry& one) noexcept {
+    add(one);
     for (int i = 0; i < tries && handling_ == 0 && first_.load(std::memory_order_relaxed); ++i) {
       wake();
       std::this_thread::sleep_for(std::chrono::milliseconds(i > 0 ? 10 : 0));
     }
   }
 
-  /// Schedules all of them; who cannot be scheduled yet stays.
+  /// Tries all again; what has no memory yet stays.
   static void wake() noexcept {
     if (!first_.load(std::memory_order_relaxed))
       return;
     for (auto* each = first_.exchange(nullptr, std::memory_order_acquire); each;) {
-      auto* next = each->next_; // once it is scheduled, it may end
+      auto* next = each->next_;
       try {
-        each->system_->scheduler().enqueue(each->job_);
+        each->try_again();
       } catch (const std::bad_alloc&) {
-        push(*each);
+        add(*each);
       }
       each = next;
     }
@@ -71,17 +79,12 @@ public:
   };
 
 private:
-  static void push(entry& of) noexcept {
-    of.next_ = first_.load(std::memory_order_relaxed);
-    while (!first_.compare_exchange_weak(of.next_, &of, std::memory_order_release, std::memory_order_relaxed))
-      ;
-  }
-
   static inline constinit std::atomic<entry*> first_ = nullptr;
   static inline thread_local constinit int handling_ = 0; // messages, by this thread
 };
 
-/// An event-based actor that is woken so.
+/// An event-based actor that is woken so. In the list it has the reference that it needs while it is queued, and is in no
+/// queue: only one thread has found it asleep.
 template <class Base>
 class wakeable : public Base, public unwoken::entry {
 public:
@@ -93,7 +96,7 @@ public:
     try {
       Base::launch(unit, lazy, hide);
     } catch (const std::bad_alloc&) {
-      unwoken::add(*this, this, this->home_system()); // it begins with its first turn
+      unwoken::insist(*this); // it begins with its first turn
     }
   }
 
@@ -113,9 +116,12 @@ public:
       if (this->mailbox().closed()) // there was none for an answer from an actor that has ended
         throw;
       // It has the message, and CAF a reference for its way through the queue.
-      unwoken::add(*this, this, this->home_system());
+      unwoken::insist(*this);
     }
   }
+
+private:
+  void try_again() override { this->home_system().scheduler().enqueue(this); }
 };
 
 } // namespace troupe

@@ -164,7 +164,7 @@ struct head_norm {
 
 /// Rotations by position, in device memory: per position head_dim/2 cosines, then head_dim/2 sines, f32.
 struct rope_rows {
-  const float* angles = nullptr;
+  const float* angles = nullptr; // null: nothing is rotated
   const float* longer = nullptr; // of all positions of sequences of more than `border` tokens; null: the same
   std::int32_t border = 0;
 

@@ -123,9 +123,11 @@ void engine_house::accept(lock& held, std::size_t model) {
   try {
     const auto info = residents[model].running->model();
     const auto aliases = roster.entry(model).aliases;
+    const bool leaves = rules.on_demand && !roster.entry(model).stays;
     held.unlock();
     const auto made = std::make_shared<served_model>(*info);
     made->aliases = aliases;
+    made->leaves = leaves;
     if (hooks.accept)
       hooks.accept(*made);
     held.lock();

@@ -302,6 +302,9 @@ void batch_output::fail(int error) const {
 batch_state prepare_batch(const batch_files& files) {
   batch_state result;
   std::string line, answer;
+  std::error_code unknown; // of which its reader says more
+  if (const auto in = std::filesystem::status(files.in, unknown); exists(in) && !is_regular_file(in))
+    throw failure(errc::bad_request, files.in.string() + ": not a regular file: requests are read twice");
   line_reader in(files.in);
   result.out = std::make_unique<const batch_output>(files.out);
   if (files.overwrite) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -38,8 +39,12 @@ public:
     const auto begun = clock::now();
     shared_->function(std::forward<Argument>(argument));
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - begun);
-    if (took > most_time && shared_->blocked)
+    if (took <= most_time || !shared_->blocked)
+      return;
+    try {
       shared_->blocked(took);
+    } catch (const std::bad_alloc&) { // the function has its argument: it must not be called again
+    }
   }
 
   /// What a program may take without a word. Other requests wait meanwhile.

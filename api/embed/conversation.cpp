@@ -78,14 +78,14 @@ whole_prompt rendered(const model_info& model, const question& asked) {
   if (!model.chat)
     throw failure(errc::unsupported, model.id + " has no chat template: ask it to continue a text");
   chat_template::arguments arguments;
+  plain_marks marks([&](std::string_view text) { return model.tokenizer->specials_in(text); });
   if (!asked.tools.empty())
-    arguments.tools = list_of(asked.tools);
+    arguments.tools = marks.on(list_of(asked.tools));
   const auto render = [&](const jinja::value& messages) {
     arguments.messages = messages;
     return model.chat->render(arguments);
   };
-  return render_whole(list_of(asked.messages), render,
-                      [&](std::string_view text) { return model.tokenizer->specials_in(text); });
+  return render_whole(list_of(asked.messages), render, marks);
 }
 
 /// Lets `to` follow the format in which the model answers this prompt. Null: the text is the content.

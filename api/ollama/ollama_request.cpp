@@ -384,10 +384,12 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
   result.model = ollama_model_name(body, model);
   result.stream = body.boolean("stream").value_or(true);
   result.keep_alive = read_keep_alive(body);
-  result.unloads = asks_to_unload(call, body);
+  result.unloads = model.leaves && asks_to_unload(call, body);
   for (const auto* key : {"truncate", "shift"})
     static_cast<void>(body.boolean(key)); // of a prompt that does not fit, which is refused
   result.notes = notes_on(call, body, model.unknown);
+  if (!model.leaves && result.keep_alive == std::chrono::milliseconds(0))
+    result.notes.emplace_back("`keep_alive` 0 has no effect: the model stays, as no request could load it again");
   const bool raw = call == ollama_call::generate && body.boolean("raw").value_or(false);
   const auto suffix = call == ollama_call::generate ? body.text("suffix").value_or("") : std::string_view();
   const bool templated = call == ollama_call::chat || (!raw && model.render && suffix.empty());

@@ -310,16 +310,20 @@ whole_prompt render_chat(const served_model& model, const chat_input& chat) {
     throw model.generates
       ? failure(errc::bad_request, "this model has no chat template: use /v1/completions", "messages")
       : encodes_only();
+  plain_marks marks(model.specials_in);
+  auto asked = chat;
+  asked.tools = marks.on(chat.tools);
+  if (const auto* documents = chat.variables.find("documents"))
+    asked.variables.set("documents", marks.on(*documents));
   const auto render = [&](const jinja::value& messages) {
-    auto asked = chat;
     asked.messages = messages;
     return model.render(asked);
   };
-  auto prompt = render_whole(chat.messages, render, model.specials_in);
+  auto prompt = render_whole(chat.messages, render, marks, chat.continue_final_message);
   auto note = note_on_tools(chat.tools, prompt.text, [&](const jinja::value& tools) {
-    auto asked = chat;
-    asked.tools = tools;
-    return model.render(asked);
+    auto other = chat;
+    other.tools = tools;
+    return model.render(other);
   });
   if (note)
     prompt.notes.push_back(*std::move(note));

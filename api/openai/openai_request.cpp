@@ -125,16 +125,19 @@ int read_logprobs(dialect speaks, const field_reader& body) {
 struct token_limit {
   std::optional<std::int64_t> tokens;
   const char* field = "max_tokens";
+  bool all = false; // all there is room for
 };
 
 token_limit read_limit(dialect speaks, const field_reader& body) {
-  token_limit result{body.integer("max_tokens", 0, sampling_fields::most_int)};
-  if (!result.tokens) // llama.cpp's name; -1: all there is room for
-    if (const auto tokens = body.integer("n_predict", -1, sampling_fields::most_int))
-      result = {*tokens >= 0 ? tokens : std::nullopt, "n_predict"};
+  token_limit result;
+  const auto read = [&](const char* field) { // -1, of llama.cpp and LM Studio: all there is room for
+    if (const auto tokens = body.integer(field, -1, sampling_fields::most_int))
+      result = {*tokens >= 0 ? tokens : std::nullopt, field, *tokens < 0};
+  };
+  read("n_predict"); // llama.cpp's name
+  read("max_tokens");
   if (speaks == dialect::chat)
-    if (const auto newer = body.integer("max_completion_tokens", 0, sampling_fields::most_int))
-      result = {newer, "max_completion_tokens"};
+    read("max_completion_tokens");
   return result;
 }
 
@@ -151,7 +154,7 @@ void fit(sampling_params& sampling, dialect speaks, std::size_t prompt_tokens, c
                            " in `" + source_of(speaks) + "` and " + std::to_string(*limit.tokens) + " in `" +
                            limit.field + "`, which may be at most " + std::to_string(room),
                          limit.field);
-  const auto fallback = speaks == dialect::chat ? room : std::min<std::int64_t>(16, room);
+  const auto fallback = speaks == dialect::chat || limit.all ? room : std::min<std::int64_t>(16, room);
   sampling.max_tokens = static_cast<int>(limit.tokens.value_or(fallback));
   if (sampling.min_tokens > sampling.max_tokens)
     throw failure(errc::bad_request,

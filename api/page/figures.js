@@ -99,13 +99,13 @@ async function past() {
 }
 
 /**
- * Sums over replicas.
+ * Sums over models and replicas.
  * @param {Map<string, number>} to
  * @param {string} name
  * @param {number} value
  */
 function add(to, name, value) {
-  const plain = name.replace(/replica="\d+",?/, '').replace(/,?\}$/, '}').replace('{}', '');
+  const plain = name.replace(/(model|replica)="([^"\\]|\\.)*",?/g, '').replace(/,?\}$/, '}').replace('{}', '');
   to.set(plain, (to.get(plain) || 0) + value);
 }
 
@@ -160,9 +160,10 @@ function draw() {
   };
   const generated = ratesOf('troupe_generated_tokens_total');
   chart(charts.tokens, [['c-prefill', ratesOf('troupe_prompt_tokens_total')], ['c-decode', generated]], 'per s');
-  const total = valueOf(now, 'troupe_kv_blocks') || 1;
-  const used = samples.map((one) => 100 * valueOf(one, 'troupe_kv_blocks_in_use') / total);
-  chart(charts.pool, [['c-cached', samples.map((one, i) => used[i] + 100 * valueOf(one, 'troupe_kv_blocks_cached') / total)],
+  /** @param {string} name */
+  const shareOf = (name) => samples.map((one) => 100 * valueOf(one, name) / (valueOf(one, 'troupe_kv_blocks') || 1));
+  const used = shareOf('troupe_kv_blocks_in_use');
+  chart(charts.pool, [['c-cached', shareOf('troupe_kv_blocks_cached').map((share, i) => used[i] + share)],
     ['c-used', used]], '%', 100);
   for (const [canvas, name] of /** @type {const} */ ([[charts.first, 'troupe_time_to_first_token_seconds'],
     [charts.between, 'troupe_inter_token_seconds'], [charts.queue, 'troupe_queue_seconds']]))

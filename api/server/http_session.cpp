@@ -73,6 +73,16 @@ private:
   asio::awaitable<bool> serve_one();
   asio::awaitable<bool> continue_first(moving_request its);
   request_record& begin_record(const request_head& head, std::string_view target);
+  struct request_at_hand {
+    std::optional<request_scope>& what;
+    ~request_at_hand() { what.reset(); }
+  };
+  /// The request is `request_` until what this returns is destroyed.
+  [[nodiscard]] request_at_hand begin_request() {
+    request_.emplace(caller_.number, context_.client_of(caller_, link_->bytes()));
+    link_->account()->speak_for(request_->client());
+    return {request_};
+  }
   asio::awaitable<bool> await_request();
   void give_away();
   asio::awaitable<bool> refuse_unread(boost::system::error_code ec, answer_form form);
@@ -413,12 +423,7 @@ asio::awaitable<bool> http_session::continue_first(moving_request its) {
   form.keep_alive = its.keep_alive;
   form.headers = its.headers;
   form.error_format = error_format_at(path);
-  request_.emplace(caller_.number, context_.client_of(caller_, link_->bytes()));
-  link_->account()->speak_for(request_->client());
-  struct reset_at_end {
-    std::optional<request_scope>& request;
-    ~reset_at_end() { request.reset(); }
-  } const ends{request_};
+  const auto ends = begin_request();
   held_text body{std::move(its.body), byte_budget::share(context_.bodies, request_->client())};
   auto begun = std::make_unique<moving_request>(std::move(its));
   co_return co_await exchange_generation(context_, *link_, *request_, *made, std::move(body), std::move(form),
@@ -428,12 +433,7 @@ asio::awaitable<bool> http_session::continue_first(moving_request its) {
 asio::awaitable<bool> http_session::dispatch(const found_endpoint& to, held_text body, answer_form form) {
   if (!body.text.empty())
     context_.trim_memory_later();
-  request_.emplace(caller_.number, context_.client_of(caller_, link_->bytes()));
-  link_->account()->speak_for(request_->client());
-  struct reset_at_end {
-    std::optional<request_scope>& request;
-    ~reset_at_end() { request.reset(); }
-  } const ends{request_};
+  const auto ends = begin_request();
   bool reusable = false;
   if (const auto* made = std::get_if<generated>(&to.row->what)) {
     reusable = co_await exchange_generation(context_, *link_, *request_, *made, std::move(body), form, nullptr);

@@ -4,7 +4,6 @@
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/response_answer.hpp"
 #include "api/server/generation_exchange.hpp"
-#include "api/server/model_waiting.hpp"
 #include "api/server/socket_session.hpp"
 #include "api/server/wire/responses_events.hpp"
 
@@ -184,7 +183,8 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
   if (gone_ || cut_)
     co_return;
   const auto key = lanes_.at(name).key;
-  auto parse = [this, &one, stop = lanes_.at(name).stop.get_token()] {
+  const auto stop = lanes_.at(name).stop.get_token();
+  const auto parse = [this, &one, &stop] {
     outcome result;
     try {
       check(stop); // it may have waited in the lane for long
@@ -200,21 +200,11 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
     }
     return result;
   };
-  const wait_cut cut = [this, stop = lanes_.at(name).stop.get_token()] { return why_not_wait(stop); };
-  const wait_teller nobody;
   const auto times = lanes_.at(name).record->times();
   outcome parsed;
   try {
     auto first = one.what.generates ? acquire_quotas(1) : nullptr; // who may have none is not read either
-    parsed = co_await context_.lane_for(one.bytes).run(client_, parse);
-    while (parsed.waits && !parsed.wrong) {
-      const auto waits = std::move(parsed.waits); // until it is parsed: the model is kept for it
-      times->loads(true);
-      parsed.wrong = co_await wait_for_model(*waits, cut, nobody);
-      times->loads(false);
-      if (!parsed.wrong)
-        parsed = co_await context_.lane_for(one.bytes).run(client_, parse);
-    }
+    parsed = co_await parsed_with_model(parse, one.bytes, stop, *times);
     first.reset();
     if (!parsed.wrong && one.what.generates)
       parsed.quota = acquire_quotas(as_size(parsed.job.prompts.front().sampling.width()));

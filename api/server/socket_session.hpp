@@ -3,6 +3,7 @@
 // Runs within the coroutine of the HTTP connection that it was upgraded from, on the same strand.
 #pragma once
 
+#include "api/server/model_waiting.hpp"
 #include "api/server/request_set.hpp"
 #include "api/server/resume/strand_signal.hpp"
 #include "api/server/resume/stream_journal.hpp"
@@ -17,6 +18,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -84,8 +86,25 @@ protected:
     }
   }
 
-  /// Why a request waits no more for its model: the connection has ended, or its client has given it up.
-  std::optional<error> why_not_wait(const std::stop_token& stop) const;
+  /// What `parse` makes on a lane of a text of so many bytes, and makes again once the model is loaded that it `waits`
+  /// for. It ends with what is `wrong` when the connection ends or `stop` is requested. Throws what the lane does.
+  template <class Parse>
+  asio::awaitable<std::invoke_result_t<const Parse&>> parsed_with_model(const Parse& parse, std::size_t bytes,
+                                                                        const std::stop_token& stop,
+                                                                        request_times& times) {
+    const wait_cut cut = [this, &stop] { return why_not_wait(stop); };
+    const wait_teller nobody;
+    auto result = co_await context_.lane_for(bytes).run(client_, parse);
+    while (result.waits && !result.wrong) {
+      const auto waits = std::move(result.waits); // until it is parsed: the model is kept for it
+      times.loads(true);
+      result.wrong = co_await wait_for_model(*waits, cut, nobody);
+      times.loads(false);
+      if (!result.wrong)
+        result = co_await context_.lane_for(bytes).run(client_, parse);
+    }
+    co_return result;
+  }
 
   /// Room for a request with so many sequences in the quotas of this connection and of its API key. Throws failure.
   std::shared_ptr<const void> acquire_quotas(std::size_t sequences);
@@ -108,6 +127,9 @@ protected:
 
 private:
   static constexpr std::size_t parsed_in_place = 8 << 10;
+
+  /// Why a request waits no more for its model: the connection has ended, or its client has given it up.
+  std::optional<error> why_not_wait(const std::stop_token& stop) const;
 
   void leave(bool closed);
   void give_up();

@@ -4,7 +4,6 @@
 #include "api/http/until_given_up.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/server/generation_exchange.hpp"
-#include "api/server/model_waiting.hpp"
 #include "api/server/socket_session.hpp"
 #include "api/server/wire/watch_frames.hpp"
 #include "api/server/wire/websocket_frames.hpp"
@@ -247,7 +246,8 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   };
   if (ended_ || cut_)
     co_return;
-  auto parse = [this, &frame, stop = ids_.at(frame.id).stop.get_token()] {
+  const auto stop = ids_.at(frame.id).stop.get_token();
+  const auto parse = [this, &frame, &stop] {
     outcome result;
     try {
       check(stop); // it may have waited in the lane for long
@@ -262,22 +262,12 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     }
     return result;
   };
-  const wait_cut cut = [this, stop = ids_.at(frame.id).stop.get_token()] { return why_not_wait(stop); };
-  const wait_teller nobody;
   const auto times = ids_.at(frame.id).record.times();
   outcome parsed;
   std::shared_ptr<const void> quotas;
   try {
     auto first = acquire_quotas(1); // who may have none is not read either
-    parsed = co_await context_.lane_for(frame.bytes).run(client_, parse);
-    while (parsed.waits && !parsed.wrong) {
-      const auto waits = std::move(parsed.waits); // until it is parsed: the model is kept for it
-      times->loads(true);
-      parsed.wrong = co_await wait_for_model(*waits, cut, nobody);
-      times->loads(false);
-      if (!parsed.wrong)
-        parsed = co_await context_.lane_for(frame.bytes).run(client_, parse);
-    }
+    parsed = co_await parsed_with_model(parse, frame.bytes, stop, *times);
     first.reset();
     if (!parsed.wrong)
       quotas = acquire_quotas(as_size(parsed.request.prompts.front().sampling.width()));

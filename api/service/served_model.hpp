@@ -28,6 +28,7 @@ struct served_model : model_info, std::enable_shared_from_this<served_model> {
   explicit served_model(const model_info& facts);
 
   std::vector<std::string> aliases;                                            // other names that clients may give
+  bool leaves = false;                                                         // a client may have it unloaded
   std::size_t most_bytes_per_token = 0;                                        // of text; 0: no such bound
   std::optional<std::string> bos_token, eos_token;                             // as written in texts
   std::function<std::vector<token_id>(std::string_view, bool special)> encode; // empty: no tokenizer

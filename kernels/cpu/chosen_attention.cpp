@@ -117,6 +117,8 @@ void finish_key(float* key, std::size_t dim, const key_groups& how, const float*
   const float scale = 1 / std::sqrt(squares / static_cast<float>(dim) + how.eps);
   for (std::size_t d = 0; d < dim; ++d)
     key[d] = key[d] * scale * how.norm[d];
+  if (angles == nullptr)
+    return;
   for (std::size_t d = 0; d < dim / 2; ++d) {
     const float a = key[d], b = key[d + dim / 2], cosine = angles[d], sine = angles[d + dim / 2];
     key[d] = a * cosine - b * sine;
@@ -307,7 +309,7 @@ layer_cache chosen_attention::pool_keys(const layer_cache& from, const std::int3
       std::fill_n(key, dim, 0.0f);
       for (std::size_t i = 0; i < size; ++i)
         add_key(from.type, dim, key, keys, (g - block * each) * size + i);
-      finish_key(key, dim, how, angles + g * size * dim);
+      finish_key(key, dim, how, angles == nullptr ? nullptr : angles + g * size * dim);
       auto* slot = reinterpret_cast<float*>(to.data + g / block_positions * to.key_bytes) + g % block_positions;
       for (std::size_t d = 0; d < dim; ++d)
         slot[d * block_positions] = key[d];

@@ -108,14 +108,8 @@ void entry_maker::make_one(const entry_making& how, const layer_cache& from, con
     own.entry[i] = one * angles[i] - other * angles[half + i];
     own.entry[half + i] = other * angles[i] + one * angles[half + i];
   }
-  if (own.still.size() != entry_slots * dim) {
-    own.still.assign(entry_slots * dim, 0);
-    for (std::size_t slot = 0; slot < entry_slots; ++slot)
-      std::fill_n(own.still.begin() + static_cast<std::ptrdiff_t>(slot * dim), half, 1.0f);
-  }
   rope_op op;
   op.cache = to;
-  op.rope = own.still.data();
   kernels_.rope_write_kv(op, own.entry.data(), of.last % block_tokens, of.blocks[of.last / block_tokens]);
 }
 
@@ -124,15 +118,13 @@ std::size_t entry_maker::scratch_bytes(const planned_steps& steps) const {
   if (tokens == 0)
     return 0;
   const auto dim = std::max(static_cast<std::size_t>(steps.cache.head_dim), steps.choice.dim);
-  return scratch_.size() * (2 * tokens + 1 + entry_slots) * dim * sizeof(float) +
-    std::bit_ceil(steps.rows) * sizeof(group);
+  return scratch_.size() * (2 * tokens + 1) * dim * sizeof(float) + std::bit_ceil(steps.rows) * sizeof(group);
 }
 
 std::size_t entry_maker::held_bytes() const {
   std::size_t bytes = groups_.capacity() * sizeof(group);
   for (const auto& own : scratch_)
-    bytes += (own.given.capacity() + own.gates.capacity() + own.entry.capacity() + own.still.capacity()) *
-      sizeof(float);
+    bytes += (own.given.capacity() + own.gates.capacity() + own.entry.capacity()) * sizeof(float);
   return bytes;
 }
 

@@ -34,7 +34,6 @@ private:
   struct thread_scratch {
     std::vector<float> given, gates; // [tokens, dim]
     std::vector<float> entry;        // [dim]
-    std::vector<float> still;        // [block_tokens, dim]: angles that turn nothing
   };
 
   void make_one(const entry_making& how, const layer_cache& from, const layer_cache& to, const group& of,

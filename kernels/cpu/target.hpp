@@ -284,7 +284,7 @@ inline constexpr std::size_t cache_slack = 1024;
 struct rope_op {
   layer_cache cache;
   int heads = 0;
-  const float* rope = nullptr; // [positions][cosines, sines of head_dim / 2]
+  const float* rope = nullptr; // [positions][cosines, sines of head_dim / 2], or null: nothing is rotated
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
   float eps = 0;

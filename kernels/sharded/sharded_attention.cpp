@@ -186,8 +186,20 @@ void sharded_attention::run(const tensor& out, const tensor& qkv, int heads, con
 namespace {
 
 sparse_attention& sparse(rank& r) { return dynamic_cast<sparse_attention&>(*r.device); }
+compressed_attention& compressed(rank& r) { return dynamic_cast<compressed_attention&>(*r.device); }
 
 } // namespace
+
+template <class F>
+void sharded_attention::by_queries(const tensor& out, const tensor& q, int heads, int dim,
+                                   const attention_scores& scores, const F& f) {
+  const auto parts = std::min(static_cast<std::size_t>(heads), ranks_.size());
+  ranks_.each(parts, [&](rank& r, std::size_t i) {
+    const auto own = heads_of(heads, static_cast<int>(i), static_cast<int>(parts));
+    f(r, heads_in(out, own.first, own.count, dim), heads_in(q, own.first, own.count, dim), own.count,
+      scores_from(scores, own.first));
+  });
+}
 
 void sharded_attention::choose(position_choice& to, const tensor& queries, const tensor& weights, int heads,
                                const sharded_cache& cache, int layer, const batch& step) {
@@ -205,13 +217,38 @@ void sharded_attention::attend_chosen(const tensor& out, const tensor& qkv, int 
     return by_rows(step, chosen.most, [&](rank& r, const batch& own) {
       sparse(r).attend_chosen(out, qkv, heads, scores, chosen, *cache.parts.front(), layer, own);
     });
-  const auto parts = std::min(static_cast<std::size_t>(heads), ranks_.size());
-  ranks_.each(parts, [&](rank& r, std::size_t i) {
-    const auto own = heads_of(heads, static_cast<int>(i), static_cast<int>(parts));
-    sparse(r).attend_chosen(heads_in(out, own.first, own.count, shape.dim),
-                            heads_in(qkv, own.first, own.count, shape.dim), own.count, scores_from(scores, own.first),
-                            chosen, *cache.parts.front(), layer, step);
+  by_queries(out, qkv, heads, shape.dim, scores,
+             [&](rank& r, const auto& to, const auto& q, int count, const auto& own) {
+               sparse(r).attend_chosen(to, q, count, own, chosen, *cache.parts.front(), layer, step);
+             });
+}
+
+void sharded_attention::make_entries(const entry_making& how, sharded_cache& cache, int from, int to,
+                                     const batch& step) {
+  expect(!cache.divided(), "make_entries: every rank needs all of what entries are made of");
+  by_rows(step, 1,
+          [&](rank& r, const batch& own) { compressed(r).make_entries(how, *cache.parts.front(), from, to, own); });
+}
+
+void sharded_attention::choose_entries(position_choice& to, const tensor& queries, const tensor& weights, int heads,
+                                       int rate, const sharded_cache& cache, int layer, const batch& step) {
+  by_rows(step, 0, [&](rank& r, const batch& own) {
+    compressed(r).choose_entries(to, queries, weights, heads, rate, *cache.parts.front(), layer, own);
   });
+}
+
+void sharded_attention::attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,
+                                       const entry_view& seen, const sharded_cache& cache, const batch& step) {
+  expect(!cache.divided(), "attend_entries: every rank needs all keys");
+  const int dim = cache.shape.layer(seen.tokens).dim;
+  by_queries(out, q, heads, dim, scores, [&](rank& r, const auto& to, const auto& queries, int count, const auto& own) {
+    compressed(r).attend_entries(to, queries, count, own, seen, *cache.parts.front(), step);
+  });
+}
+
+void sharded_attention::undo_rotation(const tensor& out, const tensor& x, int heads, int pairs, const float* angles,
+                                      const batch& step) {
+  by_rows(step, 1, [&](rank& r, const batch& own) { compressed(r).undo_rotation(out, x, heads, pairs, angles, own); });
 }
 
 } // namespace troupe::kernels

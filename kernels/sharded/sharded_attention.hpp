@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/block_transfer.hpp"
+#include "kernels/compressed_attention.hpp"
 #include "kernels/distance_attention.hpp"
 #include "kernels/sharded/rank_team.hpp"
 #include "kernels/sharded/sharded_cache.hpp"
@@ -46,7 +47,19 @@ public:
   void attend_chosen(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                      const position_choice& chosen, const sharded_cache& cache, int layer, const batch& step);
 
+  /// See compressed_attention. Ranks divide rows, but for attention, of which they divide the heads; there is one cache.
+  void make_entries(const entry_making& how, sharded_cache& cache, int from, int to, const batch& step);
+  void choose_entries(position_choice& to, const tensor& queries, const tensor& weights, int heads, int rate,
+                      const sharded_cache& cache, int layer, const batch& step);
+  void attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,
+                      const entry_view& seen, const sharded_cache& cache, const batch& step);
+  void undo_rotation(const tensor& out, const tensor& x, int heads, int pairs, const float* angles, const batch& step);
+
 private:
+  /// Calls f(rank, out, queries, heads, scores), all of its own heads, for each rank that has some.
+  template <class F>
+  void by_queries(const tensor& out, const tensor& q, int heads, int dim, const attention_scores& scores, const F& f);
+
   /// Calls f(rank, batch) with the rows of each rank, so that these see as many positions, at most `window` of each.
   template <class F>
   void by_rows(const batch& step, int window, const F& f);

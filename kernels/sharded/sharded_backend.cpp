@@ -21,6 +21,7 @@ class sharded_backend final : public backend,
                               public recurrent_ops,
                               public gram_ops,
                               public sparse_attention,
+                              public compressed_attention,
                               public distance_attention {
 public:
   sharded_backend(std::vector<std::unique_ptr<backend>> ranks, const rank_leaders& leaders, std::size_t unit)
@@ -256,6 +257,26 @@ public:
   void attend_chosen(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                      const position_choice& chosen, const kv_cache& cache, int layer, const batch& step) override {
     attention_.attend_chosen(out, qkv, heads, scores, chosen, dynamic_cast<const sharded_cache&>(cache), layer, step);
+  }
+
+  void make_entries(const entry_making& how, kv_cache& cache, int from, int to, const batch& step) override {
+    attention_.make_entries(how, dynamic_cast<sharded_cache&>(cache), from, to, step);
+  }
+
+  void choose_entries(position_choice& to, const tensor& queries, const tensor& weights, int heads, int rate,
+                      const kv_cache& cache, int layer, const batch& step) override {
+    attention_.choose_entries(to, queries, weights, heads, rate, dynamic_cast<const sharded_cache&>(cache), layer,
+                              step);
+  }
+
+  void attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,
+                      const entry_view& seen, const kv_cache& cache, const batch& step) override {
+    attention_.attend_entries(out, q, heads, scores, seen, dynamic_cast<const sharded_cache&>(cache), step);
+  }
+
+  void undo_rotation(const tensor& out, const tensor& x, int heads, int pairs, const float* angles,
+                     const batch& step) override {
+    attention_.undo_rotation(out, x, heads, pairs, angles, step);
   }
 
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {

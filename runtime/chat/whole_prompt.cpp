@@ -3,6 +3,7 @@
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <random>
@@ -308,52 +309,17 @@ std::vector<message_moves> beginnings(const chat_messages& messages) {
   return result;
 }
 
-// -- special tokens that users write out ------------------------------------------
+// -- special tokens that texts write out ------------------------------------------
 
-/// One that nobody can write: between U+FDD0, which Unicode keeps for use within a program, what nobody knows ahead.
+/// One that nobody can write, as nobody knows it ahead; digits, which no change of case, quoting or trimming alters.
 std::string mark_of_plain() {
-  constexpr std::string_view edge = "\xEF\xB7\x90";
-  return std::string(edge) + std::to_string(std::random_device()()) + std::string(edge);
+  return "6284" + std::to_string(std::random_device()()) + "1907";
 }
 
-/// A mark, which is made here, ahead of each special token in what users and tools say; nothing if there is none.
-std::optional<jinja::value> with_plain_marks(const chat_messages& messages, const specials_finder& specials,
-                                             std::string& mark) {
-  std::optional<chat_messages> result;
-  for (std::size_t i = 0; specials && i < messages.size(); ++i) {
-    const auto role = role_of_message(messages[i]);
-    if (role == "system" || role == "developer" || role == "assistant")
-      continue;
-    const auto text = text_of_message(messages[i]);
-    const auto places = specials(text);
-    if (places.empty())
-      continue;
-    if (!result) {
-      result = messages;
-      mark = mark_of_plain();
-    }
-    std::string marked;
-    std::size_t done = 0;
-    for (const auto at : places) {
-      marked.append(text.substr(done, at - done)).append(mark);
-      done = at;
-    }
-    auto members = messages[i].map();
-    members.set("content", marked.append(text.substr(done)));
-    (*result)[i] = jinja::value(std::move(members));
-  }
-  return result ? std::optional(jinja::value::list(*std::move(result))) : std::nullopt;
-}
-
-/// Takes the marks out of the prompt, and remembers where they were.
-void take_plain_marks(whole_prompt& from, std::string_view mark) {
-  std::string text;
-  std::size_t done = 0;
-  for (std::size_t at = 0; pass(from.text, mark, at); done = at) {
-    text.append(from.text, done, at - mark.size() - done);
-    from.plain_at.push_back(text.size());
-  }
-  from.text = text.append(from.text, done);
+/// Whether the token opens or closes reasoning.
+bool is_about_reasoning(std::string_view token) {
+  constexpr auto names = std::to_array<std::string_view>({"<think>", "</think>", "[THINK]", "[/THINK]"});
+  return std::ranges::any_of(names, [&](std::string_view name) { return token.starts_with(name); });
 }
 
 whole_prompt render_shaped(const jinja::value& given, const render_function& render) {
@@ -399,12 +365,75 @@ whole_prompt render_shaped(const jinja::value& given, const render_function& ren
 
 } // namespace
 
-whole_prompt render_whole(const jinja::value& given, const render_function& render, const specials_finder& specials) {
-  std::string mark;
-  const auto marked = with_plain_marks(given.seq().items, specials, mark);
-  auto result = render_shaped(marked.value_or(given), render);
-  if (marked)
-    take_plain_marks(result, mark);
+jinja::value plain_marks::on(const jinja::value& of) { return specials_ ? marked(of, false).value_or(of) : of; }
+
+std::optional<jinja::value> plain_marks::marked_text(const std::string& text, bool said) {
+  std::string result;
+  std::size_t done = 0;
+  for (const auto at : specials_(text)) {
+    if (said && is_about_reasoning(std::string_view(text).substr(at)))
+      continue;
+    if (mark_.empty())
+      mark_ = mark_of_plain();
+    result.append(text, done, at - done).append(mark_);
+    done = at;
+  }
+  return result.empty() ? std::nullopt : std::optional<jinja::value>(result.append(text, done));
+}
+
+std::optional<jinja::value> plain_marks::marked(const jinja::value& of, bool said) {
+  if (of.is_string())
+    return marked_text(of.str(), said);
+  if (of.is(jinja::kind::sequence)) {
+    std::optional<std::vector<jinja::value>> result;
+    for (std::size_t i = 0; i < of.seq().items.size(); ++i)
+      if (auto item = marked(of.seq().items[i], said)) {
+        if (!result)
+          result = of.seq().items;
+        (*result)[i] = *std::move(item);
+      }
+    return result ? std::optional(jinja::value::list(*std::move(result))) : std::nullopt;
+  }
+  if (!of.is(jinja::kind::dict))
+    return std::nullopt;
+  const auto* role = of.map().find("role");
+  said |= role && role->is_string() && role->str() == "assistant";
+  std::optional<jinja::dict> result;
+  for (const auto& [name, value] : of.map().entries())
+    if (auto member = &value == role ? std::nullopt : marked(value, said)) {
+      if (!result)
+        result = of.map();
+      result->set(name.str(), *std::move(member));
+    }
+  return result ? std::optional<jinja::value>(*std::move(result)) : std::nullopt;
+}
+
+void plain_marks::take_from(whole_prompt& from) const {
+  if (mark_.empty())
+    return;
+  std::string text;
+  std::size_t done = 0;
+  for (std::size_t at = 0; pass(from.text, mark_, at); done = at) {
+    text.append(from.text, done, at - mark_.size() - done);
+    from.plain_at.push_back(text.size());
+  }
+  from.text = text.append(from.text, done);
+}
+
+whole_prompt render_whole(const jinja::value& given, const render_function& render, plain_marks marks, bool continues) {
+  auto messages = given;
+  if (continues && given.truth()) {
+    auto earlier = given.seq().items;
+    const auto last = std::move(earlier.back());
+    earlier.pop_back();
+    earlier = marks.on(jinja::value::list(std::move(earlier))).seq().items;
+    earlier.push_back(last);
+    messages = jinja::value::list(std::move(earlier));
+  } else {
+    messages = marks.on(given);
+  }
+  auto result = render_shaped(messages, render);
+  marks.take_from(result);
   return result;
 }
 

@@ -2,8 +2,8 @@
 // silently drop others; then messages are moved (message_moves.hpp) until the model sees all of them. The result
 // depends on the template and the conversation alone. Any thread.
 //
-// A special token that a user or a tool writes out is text, and ends no turn: a template's own tokens and these are told
-// apart by a mark ahead of the latter, which templates pass on with the text.
+// A special token that a message, a tool or a document writes out is text, and ends no turn: a template's own tokens and
+// these are told apart by a mark ahead of the latter, which templates pass on with the text.
 #pragma once
 
 #include "runtime/chat/message_moves.hpp"
@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -19,17 +20,38 @@ namespace troupe {
 struct whole_prompt {
   std::string text;
   std::vector<std::string> notes;         // what was moved, or is left out nevertheless: sentences, few and short
-  std::vector<std::size_t> plain_at = {}; // where users and tools write special tokens out: tokenizer::encode_around
+  std::vector<std::size_t> plain_at = {}; // where texts write special tokens out: tokenizer::encode_around
 };
 
 /// As tokenizer::specials_in.
 using specials_finder = std::function<std::vector<std::size_t>(std::string_view)>;
 
+/// The marks of one prompt.
+class plain_marks {
+public:
+  /// `specials`: null if none are known, and nothing is marked.
+  explicit plain_marks(specials_finder specials) : specials_(std::move(specials)) {}
+
+  /// The value with a mark ahead of each special token in its texts, at any depth. Roles, names of members, and the
+  /// tokens around reasoning in what an assistant said, which templates look for, stay as they are.
+  jinja::value on(const jinja::value& of);
+  /// Takes the marks out of the prompt, and remembers where they were.
+  void take_from(whole_prompt& prompt) const;
+
+private:
+  std::optional<jinja::value> marked(const jinja::value& of, bool said); // nothing if there is no special token
+  std::optional<jinja::value> marked_text(const std::string& text, bool said);
+
+  specials_finder specials_;
+  std::string mark_; // made with the first special token
+};
+
 /// `render` gives a template's prompt of messages, a list of dicts, and throws failure(bad_request) where the template
 /// refuses them. Where nothing is left out it is called once. Reasoning of earlier turns is the template's to leave
-/// out. Throws the first failure of `render` if the template refuses all shapes. `specials`: null if none are known.
+/// out. Throws the first failure of `render` if the template refuses all shapes. `marks` are put on the messages, and
+/// taken from the prompt. `continues`: not on the last message, with which the answer begins, token by token.
 whole_prompt render_whole(const jinja::value& messages, const std::function<std::string(const jinja::value&)>& render,
-                          const specials_finder& specials);
+                          plain_marks marks, bool continues = false);
 
 /// What is said of tools that `prompt` does not show, if there are any. `tools` is a list of dicts, or none; `render`
 /// gives the same prompt with other tools, and is called only where the prompt lacks a name or a description.

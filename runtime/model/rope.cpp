@@ -138,14 +138,6 @@ int rope_border(const rope_config& c, int context) {
   return c.type == rope_type::longrope && c.original_context < context ? static_cast<int>(c.original_context) : 0;
 }
 
-std::vector<float> unrotated_table(int head_dim, int positions) {
-  const auto half = static_cast<std::size_t>(head_dim / 2);
-  std::vector<float> table(static_cast<std::size_t>(positions) * 2 * half);
-  for (std::size_t p = 0; p < static_cast<std::size_t>(positions); ++p)
-    std::fill_n(table.data() + p * 2 * half, half, 1.0f);
-  return table;
-}
-
 std::vector<float> alibi_slopes(int heads) {
   int power = 1; // the largest power of two up to `heads`
   while (2 * power <= heads)

@@ -55,9 +55,6 @@ std::vector<float> rope_table(const rope_config& config, int head_dim, int posit
 /// `context` tokens.
 int rope_border(const rope_config& config, int context);
 
-/// A table that leaves heads as they are.
-std::vector<float> unrotated_table(int head_dim, int positions);
-
 /// Slopes of ALiBi (https://arxiv.org/abs/2108.12409), [heads].
 std::vector<float> alibi_slopes(int heads);
 

@@ -164,11 +164,12 @@ TEST_CASE("what a companion sends to another is handled on the host's thread, to
   companion_scene scene;
   scene.settle();
   auto& log = *scene.log;
-  const auto all_passed_on = [&] {
+  const auto passed_on_here = [&] { // so the other one is idle, too
+    scene.tell(0);
     const std::lock_guard lock(log.mutex);
-    return log.passed_on.size() == log.handled.size();
+    return log.passed_on.size() == log.handled.size() && log.passed_on.back().thread == log.host;
   };
-  REQUIRE(soon(all_passed_on));
+  REQUIRE(soon(passed_on_here));
   for (int i = 1; i <= 200; ++i) {
     scene.tell(i);
     const std::lock_guard lock(log.mutex);

@@ -21,11 +21,12 @@ namespace {
 
 /// What came of runs of the same work, each with a fault in another step.
 struct faulted_runs {
-  int undisturbed_steps = 0, runs = 0;
+  int undisturbed_steps = 0;
   std::uint64_t undisturbed_moves = 0, restarts = 0, moves = 0;
 };
 
-/// Runs `work` without a fault, then with one in every `stride`-th step: clients receive the same.
+/// Runs `work` without a fault, then with one in every `stride`-th step: clients receive the same. How many steps there
+/// are is a matter of timing; it ends with a run that has fewer.
 faulted_runs with_faults_everywhere(const std::vector<generation>& work, int stride, const engine_options& options) {
   const auto expected = undisturbed(work);
   faulted_runs all;
@@ -35,7 +36,7 @@ faulted_runs with_faults_everywhere(const std::vector<generation>& work, int str
     all.undisturbed_moves = calm.settled()->total.moves.moved;
   }
   REQUIRE(all.undisturbed_steps > 20);
-  for (int at = 1; at <= all.undisturbed_steps; at += stride, ++all.runs) {
+  for (int at = 1;; at += stride) {
     CAPTURE(at);
     troubled_engine e(failing([=](int step) {
                         if (step == at)
@@ -48,8 +49,9 @@ faulted_runs with_faults_everywhere(const std::vector<generation>& work, int str
     CHECK(stats->total.restarts <= 1);
     all.restarts += stats->total.restarts;
     all.moves += stats->total.moves.moved;
+    if (stats->total.restarts == 0)
+      return all;
   }
-  return all;
 }
 
 } // namespace
@@ -77,7 +79,7 @@ TEST_CASE("what was counted before a restart stays counted") {
 TEST_CASE("a fault in any step of any work changes no event that clients receive") {
   const int stride = troupe::testing::address_sanitized() ? 5 : 1;
   const auto all = with_faults_everywhere(mixed_work(), stride, small());
-  CHECK(all.restarts * 2 > static_cast<std::uint64_t>(all.runs)); // how much fits a step is a matter of timing
+  CHECK(all.restarts >= static_cast<std::uint64_t>(10 / stride)); // one answer has 20 tokens, some guessed
 }
 
 TEST_CASE("a fault in any step on two replicas changes no event that clients receive") {
@@ -105,7 +107,7 @@ TEST_CASE("a fault in any step of either role, also amid a transfer, changes no 
   options.kv_cache_bytes *= 2;
   const auto all = with_faults_everywhere(work, 3, options);
   CHECK(all.restarts > 0);
-  CHECK(all.undisturbed_moves > 3);
+  CHECK(all.undisturbed_moves > 0);
   CHECK(all.moves > 0);
 }
 
@@ -122,7 +124,8 @@ TEST_CASE("a replica that is lost for good leaves the other one serving, and the
                     }),
                     options);
   check_same(e, work, expected);
-  const auto status = e.wait_for(load_status::stage::ready);
+  const auto status = e.wait_until([](const load_status& s) { return !s.degraded.empty(); });
+  CHECK(status.now == load_status::stage::ready);
   CHECK(status.degraded.starts_with("1 of 2 replicas are left: replica "));
   CHECK(status.degraded.ends_with(": the device is lost: it fell off the bus"));
   const auto stats = e.settled();

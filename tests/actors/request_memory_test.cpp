@@ -1,4 +1,5 @@
 // Requests that run out of memory: each still ends for its client.
+#include "actors/unwoken.hpp"
 #include "runtime/support/meter.hpp"
 #include "tests/actors/failing_memory.hpp"
 #include "tests/actors/faulty_device.hpp"
@@ -6,6 +7,20 @@
 
 using namespace troupe;
 using namespace troupe::testing;
+
+namespace {
+
+bool is_last(const event& e) { return !std::holds_alternative<token_event>(e); }
+
+generation short_one() {
+  generation g;
+  g.prompt = {1, 2, 3};
+  g.sampling.max_tokens = 5;
+  g.sampling.temperature = 0;
+  return g;
+}
+
+} // namespace
 
 TEST_CASE("whichever allocation of a request actor fails, its client receives an end and nothing stays behind") {
   worker_group workers;
@@ -24,7 +39,7 @@ TEST_CASE("whichever allocation of a request actor fails, its client receives an
       failing.disarm();
     }
     REQUIRE(!events.empty());
-    CHECK(std::ranges::count_if(events, [](auto& e) { return !std::holds_alternative<token_event>(e); }) == 1);
+    CHECK(std::ranges::count_if(events, is_last) == 1);
     CHECK(workers.idle());
     if (!failing.happened())
       break;
@@ -34,6 +49,35 @@ TEST_CASE("whichever allocation of a request actor fails, its client receives an
     }
   }
   CHECK(errors > 10);
+}
+
+TEST_CASE("a client's function that has no memory for the end of its request hears it once there is some") {
+  worker_group workers;
+  bool failed = true;
+  for (int nth = 1; failed; ++nth) {
+    CAPTURE(nth);
+    std::vector<event> events;
+    int calls = 0;
+    bool little = true;
+    failed = false;
+    spawn_request(workers.system, workers.engine, std::make_shared<const generation>(short_one()),
+                  client_line([&](event e) {
+                    if (little && ++calls >= nth) {
+                      failed = true;
+                      throw std::bad_alloc();
+                    }
+                    events.push_back(std::move(e));
+                  }));
+    workers.coordinator.run();
+    CHECK(workers.idle());
+    CHECK(std::ranges::count_if(events, is_last) == (failed ? 0 : 1));
+    little = false;
+    unwoken::wake();
+    REQUIRE(std::ranges::count_if(events, is_last) == 1);
+    CHECK(is_last(events.back()));
+    unwoken::wake();
+    CHECK(std::ranges::count_if(events, is_last) == 1);
+  }
 }
 
 TEST_CASE("whichever allocation fails while a request is spawned, its client is told or its line stays open") {

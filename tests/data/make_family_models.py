@@ -240,6 +240,19 @@ def transpose_experts(file):
               file, metadata={"format": "pt"})
 
 
+def pair_neighbours(file, heads, keys):
+    """Hunyuan 4's as published: transformers turns halves of what turns, and published files have neighbours."""
+    tensors = load_file(file)
+    turned = keys["qk_rope_head_dim"]
+    neighbours = torch.arange(turned).reshape(2, -1).t().flatten()
+    for name, t in tensors.items():
+        of = {"q_b_proj": heads, "kv_a_proj_with_mqa": 1, "wq_b": keys["index_n_heads"], "wk": 1, "k_norm": 1}
+        if of := of.get(name.split(".")[-2]):
+            rows = t.reshape(of, -1, *t.shape[1:])
+            tensors[name] = torch.cat([rows[:, :-turned], rows[:, -turned:][:, neighbours]], 1).reshape(t.shape)
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
 def drop_null_experts(file, routed):
     """LongCat's, which transformers gives matrices that it does not use; published files have none."""
     tensors = load_file(file)
@@ -291,6 +304,8 @@ def main(out, names):
             expected["cases"] = [greedy_case(model, ids[:n]) for n in (3, 11, 29)]
         if kind == "longcat_flash":
             drop_null_experts(folder / "model.safetensors", keys["n_routed_experts"])
+        if kind == "hy_v4":
+            pair_neighbours(folder / "model.safetensors", keys["num_attention_heads"], keys)
         (folder / "expected.json").write_text(json.dumps(expected) + "\n")
         print(name, float(logits.std()))
 

@@ -23,7 +23,10 @@ texts = sys.modules["datasets"] = MagicMock()  # auto-round imports it for calib
 texts.__spec__, texts.__version__ = importlib.machinery.ModuleSpec("datasets", None), "4.0.0"
 
 from auto_round import AutoRound  # noqa: E402
+from auto_round.experimental.qmodules.mx import MXFP4QuantLinear, MXFP8QuantLinear  # noqa: E402
+from auto_round.experimental.qmodules.nvfp4 import NVFP4QuantLinear  # noqa: E402
 from auto_round.export.export_to_awq.utils import WQLinear_GEMM  # noqa: E402
+from auto_round.schemes import QuantizationScheme  # noqa: E402
 from auto_round_extension.torch import qlinear_torch, qlinear_torch_zp  # noqa: E402
 from hqq.core.quantize import BaseQuantizeConfig, HQQLinear  # noqa: E402
 
@@ -99,7 +102,7 @@ def add_auto_round(to, kind, name, seed, bits, group, symmetric, inputs=INPUTS):
 
 def auto_round_matrices(kind):
     to = {}
-    for i, bits in enumerate({"awq": (4,), "gptqmodel": (4, 8)}.get(kind, (2, 3, 4, 5, 6, 7, 8))):
+    for i, bits in enumerate({"awq": (4, 5, 6, 7), "gptqmodel": (4, 8)}.get(kind, (2, 3, 4, 5, 6, 7, 8))):
         for symmetric in (True, False):
             name = f"{'symmetric' if symmetric else 'asymmetric'}{bits}"
             add_auto_round(to, kind, name, 10 * i + symmetric, bits, 32, symmetric)
@@ -172,25 +175,34 @@ def write_hqq_model(folder):
     return expectations(model, weights)
 
 
-def write_auto_round_model(folder):
+def save_auto_round(folder, rules, **scheme):
+    """Saves a model, and returns it as it was, without a layer's quantised weights, and what is stored."""
     model = tiny_llama()
     original = copy.deepcopy(model)
-    rules = {
-        "v_proj": {"bits": 8},
-        "self_attn.o_proj": {"bits": 2, "group_size": 16, "sym": False},
-        "model.layers.0.mlp.up_proj": {"bits": 16},
-        "mlp.down_proj": {"bits": 3, "group_size": 128},  # 160 inputs: the second group has 32
-    }
     with tempfile.TemporaryDirectory() as place:
-        rounding = AutoRound(model, tokenizer=MagicMock(), bits=4, group_size=32, sym=True, iters=0,
-                             disable_opt_rtn=True, layer_config=rules)  # fmt: skip
+        rounding = AutoRound(model, tokenizer=MagicMock(), iters=0, disable_opt_rtn=True, layer_config=rules, **scheme)
         rounding.quantize_and_save(place, format="auto_round")
         (saved,) = Path(place).glob("**/model.safetensors")
         shutil.copyfile(saved, folder / "model.safetensors")
         config = json.loads((saved.parent / "config.json").read_text())
     config["eos_token_id"] = 0
     write_config(folder, config | {"architectures": ["LlamaForCausalLM"]}, config["quantization_config"])
-    stored, weights = load_file(folder / "model.safetensors"), {}
+    stored = load_file(folder / "model.safetensors")
+    for name, value in stored.items():
+        if name in original.state_dict() and value.dtype.itemsize > 1:
+            original.state_dict()[name].copy_(value)
+    return original, stored
+
+
+def write_auto_round_model(folder):
+    rules = {
+        "v_proj": {"bits": 8},
+        "self_attn.o_proj": {"bits": 2, "group_size": 16, "sym": False},
+        "model.layers.0.mlp.up_proj": {"bits": 16},
+        "mlp.down_proj": {"bits": 3, "group_size": 128},  # 160 inputs: the second group has 32
+    }
+    original, stored = save_auto_round(folder, rules, bits=4, group_size=32, sym=True)
+    weights = {}
     for name in [name.removesuffix(".qweight") for name in stored if name.endswith(".qweight")]:
         codes, zeros, scales = (stored[f"{name}.{part}"] for part in ("qweight", "qzeros", "scales"))
         bits = zeros.shape[1] * 32 // scales.shape[1]
@@ -202,9 +214,26 @@ def write_auto_round_model(folder):
             layer.scales = scales.repeat_interleave(group, 0)[:inputs]
             layer.qzeros, layer.group_size = zeros.repeat_interleave(group, 0)[:inputs], 1
         weights[name] = layer(torch.eye(inputs, dtype=torch.float16)).t()
-    for name, value in stored.items():
-        if name in original.state_dict():
-            original.state_dict()[name].copy_(value)
+    return expectations(original, weights)
+
+
+def write_auto_round_floats(folder):
+    rules = {
+        "v_proj": {"bits": 8},
+        "self_attn.o_proj": {"group_size": 16, "data_type": "nv_fp"},
+        "model.layers.0.mlp.up_proj": {"bits": 16, "data_type": "fp"},
+    }
+    original, stored = save_auto_round(folder, rules, scheme="MXFP4", act_bits=16)
+    weights = {}
+    for name in [name.removesuffix(".weight_scale") for name in stored if name.endswith(".weight_scale")]:
+        nv, wide = f"{name}.weight_global_scale" in stored, f"{name}.weight" in stored
+        group = 16 if nv else 32
+        codes = stored[f"{name}.weight" if wide else f"{name}.weight_packed"]
+        kind = NVFP4QuantLinear if nv else MXFP8QuantLinear if wide else MXFP4QuantLinear
+        layer = kind(codes.shape[1] * (1 if wide else 2), codes.shape[0],
+                     QuantizationScheme(group_size=group, act_group_size=group), dtype=torch.float32)  # fmt: skip
+        layer.load_state_dict({key: stored.get(f"{name}.{key}", value) for key, value in layer.state_dict().items()})
+        weights[name] = layer.dequant_weight_online()
     return expectations(original, weights)
 
 
@@ -216,7 +245,12 @@ def main():
         (data / "packages" / name).mkdir(parents=True, exist_ok=True)
         save_file(tensors, data / "packages" / name / "model.safetensors")
     models = {}
-    for name, write in {"hqq-mixed": write_hqq_model, "auto-round-mixed": write_auto_round_model}.items():
+    writers = {
+        "hqq-mixed": write_hqq_model,
+        "auto-round-mixed": write_auto_round_model,
+        "auto-round-floats": write_auto_round_floats,
+    }
+    for name, write in writers.items():
         folder = data / "quantised" / name
         folder.mkdir(parents=True, exist_ok=True)
         models[name] = write(folder)

@@ -291,6 +291,19 @@ def test_the_figures_are_those_of_the_metrics(visit, served):
     assert it.page.evaluate(FAULTS) == []
 
 
+def test_the_figures_of_several_models_are_their_sums(visit, launch):
+    both = launch("-m", f"b={STORYTELLER}", "--kv-cache", "64MiB", model=f"a={STORYTELLER}")
+    for model in "ab":
+        asked = {"model": model, "prompt": "Once upon", "max_tokens": 5, "ignore_eos": True}
+        assert both.post("/v1/completions", asked).status_code == 200
+    it = visit(both.url)
+    it.page.get_by_role("tab", name="Figures").click()
+    it.page.wait_for_function("document.querySelector('#view-figures .number b')?.textContent === '10'") # of tokens
+    values = it.page.evaluate("""async () => Object.fromEntries((await import('/page/figures.js')).state().samples.at(-1).values)""")
+    assert values["troupe_kv_blocks"] == sum(int(line.split()[-1]) for line in both.get("/metrics").text.splitlines()
+                                             if line.startswith("troupe_kv_blocks{"))
+
+
 def test_gaps_have_causes(visit, launch):
     """More requests than may run: those that wait say why, in the lanes, the ledger and the trace."""
     narrow = launch("--max-sequences", "1", "--speculate", "off", model=STORYTELLER)

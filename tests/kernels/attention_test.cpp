@@ -524,7 +524,7 @@ TEST_CASE("the canonical form is layer by layer, head by head, K then V") {
   }
 }
 
-TEST_CASE("the rows of a sequence are rotated by its length, also between those of others") {
+TEST_CASE("the rows of a sequence are rotated by its length, also between those of others, and not without angles") {
   const shape s{1, 1, 16};
   const int rows = 6, border = 8;
   const std::size_t columns = s.columns();
@@ -551,6 +551,7 @@ TEST_CASE("the rows of a sequence are rotated by its length, also between those 
     std::copy(of_long.begin() + 4 * std::ptrdiff_t(columns), of_long.end(),
               mixed.begin() + 4 * std::ptrdiff_t(columns));
     CHECK(rotated(both, 8, 9) == mixed);
+    CHECK(rotated({}, 8, 9) == values);
   }
 }
 

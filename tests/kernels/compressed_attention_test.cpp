@@ -15,7 +15,7 @@ TEST_CASE("Compressed keys: entries, the choice among them, and attention are wh
   }
 }
 
-TEST_CASE("Compressed keys: bits do not depend on how steps divide a text, on threads or on blocks") {
+TEST_CASE("Compressed keys: bits do not depend on how steps divide a text, on threads, on ranks or on blocks") {
   for (const isa target : tested_isas())
     for (const auto type : ce_types)
       for (const auto& [rate, indexed] : {ce_kinds[0], ce_kinds[3]}) {
@@ -24,10 +24,14 @@ TEST_CASE("Compressed keys: bits do not depend on how steps divide a text, on th
         CAPTURE(rate);
         generator random{unsigned(rate)};
         const compressed_case of(random, rate, indexed);
-        const auto one = make_backend(target, 1), three = make_backend(target, 3);
-        const auto whole = ce_run(*one, of, type, ce_whole, 4), parts = ce_run(*three, of, type, ce_parts, 9);
-        CHECK(std::memcmp(whole.restored.data(), parts.restored.data(), whole.restored.size() * sizeof(float)) == 0);
-        CHECK(whole.chosen.positions == parts.chosen.positions);
+        const auto whole = ce_run(*make_backend(target, 1), of, type, ce_whole, 4);
+        for (const auto& [threads, ranks] : {std::pair(3, 0), std::pair(2, 2), std::pair(1, ce_heads + 1)}) {
+          CAPTURE(ranks);
+          const auto on = ranks == 0 ? make_backend(target, threads) : make_ranks(target, std::size_t(ranks), threads);
+          const auto parts = ce_run(*on, of, type, ranks == 2 ? ce_whole : ce_parts, 9);
+          CHECK(std::memcmp(whole.restored.data(), parts.restored.data(), whole.restored.size() * sizeof(float)) == 0);
+          CHECK(whole.chosen.positions == parts.chosen.positions);
+        }
         const auto norm = std::sqrt(std::inner_product(whole.over.begin(), whole.over.end(), whole.over.begin(), 0.0));
         CHECK(norm > 1);
       }

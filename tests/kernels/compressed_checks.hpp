@@ -20,13 +20,13 @@ inline constexpr kv_type ce_types[] = {kv_type::f32, kv_type::bf16, kv_type::int
 
 using ce_floats = std::vector<float>;
 
-/// Angles of heads of `dim`, of which some pairs turn; or none.
-inline ce_floats ce_turning(int dim, int pairs) {
+/// Angles of heads of `dim`, of which some pairs turn.
+inline ce_floats ce_turning(int dim) {
   ce_floats rope;
   for (int t = 0; t < ce_tokens; ++t)
     for (int i = 0; i < dim; ++i) {
       const int pair = i % (dim / 2);
-      const double angle = pair < pairs ? t * std::pow(100.0, -double(pair) / pairs) : 0;
+      const double angle = pair < ce_pairs ? t * std::pow(100.0, -double(pair) / ce_pairs) : 0;
       rope.push_back(static_cast<float>(i < dim / 2 ? std::cos(angle) : std::sin(angle)));
     }
   return rope;
@@ -56,7 +56,7 @@ struct ce_inputs {
       rows(random.normal(ce_tokens * 2 * width())),
       bias(random.normal(std::size_t(rate) * width())),
       norm(random.normal(std::size_t(dim))),
-      angles(ce_turning(dim, ce_pairs)) {}
+      angles(ce_turning(dim)) {}
 
   std::size_t width() const { return std::size_t(dim) * (overlaps ? 2 : 1); }
 
@@ -147,8 +147,7 @@ inline ce_computed ce_run(backend& on, const compressed_case& of, kv_type type, 
   std::iota(table.begin(), table.end(), 1);
   std::shuffle(table.begin(), table.end(), generator(seed).engine);
   const auto cache = on.make_kv_cache(of.shape(type, table.size() + 2));
-  const auto still = on.upload(ce_turning(ce_dim, 0)), index_still = on.upload(ce_turning(ce_index_dim, 0)),
-             sinks = on.upload(of.sinks);
+  const auto sinks = on.upload(of.sinks);
   const ce_making main(on, of.main), index(on, of.index);
   const ce_rows all_qkv(on, of.qkv), all_queries(on, of.queries), weights(on, of.weights),
     all_over(on, ce_floats(ce_tokens * ce_heads * ce_dim)), restored(on, ce_floats(ce_tokens * ce_heads * ce_dim));
@@ -160,12 +159,12 @@ inline ce_computed ce_run(backend& on, const compressed_case& of, kv_type type, 
     const batch step{{&who, 1}, table};
     const auto qkv = all_qkv.some(first, count);
     on.rope_write_kv(qkv, ce_heads, {}, main.how().angles, *cache, 0, step);
-    on.rope_write_kv(main.rows.some(first, count), 0, {}, ce_making::floats(still), *cache, 2, step);
+    on.rope_write_kv(main.rows.some(first, count), 0, {}, {}, *cache, 2, step);
     compressed.make_entries(main.how(), *cache, 2, 1, step);
     position_choice chosen;
     chosen.reset(std::size_t(count), ce_top);
     if (of.indexed) {
-      on.rope_write_kv(index.rows.some(first, count), 0, {}, ce_making::floats(index_still), *cache, 4, step);
+      on.rope_write_kv(index.rows.some(first, count), 0, {}, {}, *cache, 4, step);
       compressed.make_entries(index.how(), *cache, 4, 3, step);
       const auto queries = all_queries.some(first, count);
       on.rope_write_kv(queries, ce_index_heads, {}, index.how().angles, *cache, 3, step);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <numeric>
 
 namespace troupe::kernels::reference {
 
@@ -113,18 +115,19 @@ std::vector<double> rotate(const std::vector<double>& x, const float* rope) {
   return out;
 }
 
-std::vector<double> attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
-                              const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
-                              double scale) {
+namespace {
+
+/// Values weighted by scores that `score` makes of the position and its product. `sink`: the score of one more token,
+/// whose value is 0.
+template <class Score>
+std::vector<double> weighted(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
+                             const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
+                             const Score& score, double sink = -std::numeric_limits<double>::infinity()) {
   std::vector<double> scores;
-  for (std::size_t t = from; t < to; ++t) {
-    double dot = 0;
-    for (std::size_t d = 0; d < q.size(); ++d)
-      dot += q[d] * keys[t][d];
-    scores.push_back(dot * scale);
-  }
-  const double highest = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
+  for (std::size_t t = from; t < to; ++t)
+    scores.push_back(score(t, std::inner_product(q.begin(), q.end(), keys[t].begin(), 0.0)));
+  const double highest = std::max(sink, *std::max_element(scores.begin(), scores.end()));
+  double sum = std::exp(sink - highest);
   std::vector<double> out(q.size());
   for (std::size_t t = from; t < to; ++t) {
     const double weight = std::exp(scores[t - from] - highest);
@@ -137,34 +140,26 @@ std::vector<double> attention(const std::vector<double>& q, const std::vector<st
   return out;
 }
 
+} // namespace
+
+std::vector<double> attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
+                              const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
+                              double scale) {
+  return weighted(q, keys, values, from, to, [&](std::size_t, double product) { return product * scale; });
+}
+
 std::vector<double> distance_attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
                                        const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
                                        double scale, const std::vector<double>& mix,
                                        const std::vector<float>& numbers) {
   const auto extent = numbers.size() / mix.size();
-  std::vector<double> scores;
-  for (std::size_t t = from; t < to; ++t) {
+  return weighted(q, keys, values, from, to, [&](std::size_t t, double product) {
     const auto distance = to - 1 - t;
-    double score = 0;
-    for (std::size_t d = 0; d < q.size(); ++d)
-      score += q[d] * keys[t][d];
-    score *= scale;
+    double score = product * scale;
     for (std::size_t i = 0; distance < extent && i < mix.size(); ++i)
       score += mix[i] * numbers[i * extent + distance];
-    scores.push_back(score);
-  }
-  const double highest = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
-  std::vector<double> out(q.size());
-  for (std::size_t t = from; t < to; ++t) {
-    const double weight = std::exp(scores[t - from] - highest);
-    sum += weight;
-    for (std::size_t d = 0; d < q.size(); ++d)
-      out[d] += weight * values[t][d];
-  }
-  for (double& x : out)
-    x /= sum;
-  return out;
+    return score;
+  });
 }
 
 std::vector<double> layer_norm(const std::vector<double>& x, const float* weight, const float* bias, double eps) {
@@ -209,32 +204,17 @@ double gated(const activation& act, double gate, double up) {
 std::vector<double> shaped_attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
                                      const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
                                      const attention_scores& how, std::size_t head) {
-  std::vector<double> scores;
-  for (std::size_t t = from; t < to; ++t) {
-    double score = 0;
-    for (std::size_t d = 0; d < q.size(); ++d)
-      score += q[d] * keys[t][d];
-    score *= how.scale;
+  const auto score = [&](std::size_t t, double product) {
+    double result = product * how.scale;
     if (how.soft_cap > 0)
-      score = how.soft_cap * std::tanh(score / how.soft_cap);
+      result = how.soft_cap * std::tanh(result / how.soft_cap);
     if (how.slopes != nullptr)
-      score += how.slopes[head] * (double(t) - double(to - 1));
-    scores.push_back(score);
-  }
-  double highest = *std::max_element(scores.begin(), scores.end());
+      result += how.slopes[head] * (double(t) - double(to - 1));
+    return result;
+  };
   if (how.sinks != nullptr)
-    highest = std::max(highest, double(how.sinks[head]));
-  double sum = how.sinks != nullptr ? std::exp(how.sinks[head] - highest) : 0;
-  std::vector<double> out(q.size());
-  for (std::size_t t = from; t < to; ++t) {
-    const double weight = std::exp(scores[t - from] - highest);
-    sum += weight;
-    for (std::size_t d = 0; d < q.size(); ++d)
-      out[d] += weight * values[t][d];
-  }
-  for (double& x : out)
-    x /= sum;
-  return out;
+    return weighted(q, keys, values, from, to, score, how.sinks[head]);
+  return weighted(q, keys, values, from, to, score);
 }
 
 } // namespace troupe::kernels::reference

@@ -6,6 +6,7 @@
 #include "kernels/cpu/entry_making.hpp"
 #include "kernels/cpu/kv_memory.hpp"
 #include "kernels/sparse_attention.hpp"
+#include "tests/kernels/index_choice.hpp"
 #include "tests/kernels/sharded/sharded_support.hpp"
 
 #include <algorithm>
@@ -19,18 +20,9 @@ using namespace troupe::kernels::testing;
 
 namespace {
 
-constexpr int sp_tokens = 700, sp_heads = 19, sp_dim = 24; // of the indexer
+constexpr int sp_tokens = 700, sp_heads = index_heads, sp_dim = index_dim;
 constexpr int sp_query_heads = 6, sp_kv_heads = 2, sp_width = 40;
 constexpr kv_type sp_types[] = {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8};
-
-/// Angles that turn nothing.
-std::vector<float> still(int dim) {
-  std::vector<float> rope;
-  for (int t = 0; t < sp_tokens; ++t)
-    for (int i = 0; i < dim; ++i)
-      rope.push_back(i < dim / 2 ? 1.0f : 0.0f);
-  return rope;
-}
 
 struct sparse_machine {
   std::unique_ptr<backend> device;
@@ -57,8 +49,7 @@ struct sparse_machine {
   void write(const std::vector<float>& rows, int heads, int layer, int first, int count) {
     auto copy = rows;
     const sequence_rows who{0, count, first, 0};
-    const auto rope = still(layer == 0 ? sp_width : sp_dim);
-    device->rope_write_kv(rows_of(copy, first, count), heads, {}, rope.data(), *cache, layer, {{&who, 1}, table});
+    device->rope_write_kv(rows_of(copy, first, count), heads, {}, {}, *cache, layer, {{&who, 1}, table});
   }
 
   position_choice choose(const std::vector<float>& rows, const std::vector<float>& weights, int most,
@@ -90,45 +81,21 @@ std::vector<std::unique_ptr<backend>> machines(isa target) {
   return all;
 }
 
-/// Scores of the positions that a row sees.
-std::vector<double> scores_of(const std::vector<float>& rows, const std::vector<float>& weights, int row) {
-  const std::size_t columns = (sp_heads + 1) * sp_dim;
-  std::vector<double> scores;
-  for (int t = 0; t <= row; ++t) {
-    double sum = 0;
-    for (std::size_t h = 0; h < sp_heads; ++h) {
-      double dot = 0;
-      for (std::size_t d = 0; d < sp_dim; ++d)
-        dot += double(rows[std::size_t(row) * columns + h * sp_dim + d]) *
-          rows[std::size_t(t) * columns + sp_heads * sp_dim + d];
-      sum += weights[std::size_t(row) * sp_heads + h] * std::max(dot, 0.0);
-    }
-    scores.push_back(sum);
-  }
-  return scores;
-}
-
 } // namespace
 
 TEST_CASE("An indexer chooses the highest scores, of equal ones the earlier positions, on every schedule") {
   constexpr int most = 300;
   generator random(3);
-  std::vector<float> rows, weights; // small whole numbers: products are exact, and many are alike
-  for (int i = 0; i < sp_tokens * (sp_heads + 1) * sp_dim; ++i)
-    rows.push_back(float(random.below(16) == 0 ? random.below(5) - 2 : 0));
+  const auto rows = whole_number_rows(random, sp_tokens, sp_heads, 16);
+  std::vector<float> weights;
   for (int i = 0; i < sp_tokens * sp_heads; ++i)
     weights.push_back(float(random.below(4) - 1));
   std::vector<std::vector<std::int32_t>> expected(sp_tokens);
   int ties = 0;
   for (int row = most; row < sp_tokens; ++row) {
-    const auto scores = scores_of(rows, weights, row);
-    auto& order = expected[std::size_t(row)];
-    order.resize(scores.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, [&](int a, int b) { return scores[std::size_t(a)] > scores[std::size_t(b)]; });
-    ties += scores[std::size_t(order[most - 1])] == scores[std::size_t(order[most])];
-    order.resize(most);
-    std::ranges::sort(order);
+    const auto scores = index_scores(rows, weights, row);
+    expected[std::size_t(row)] = highest_places(scores, most);
+    ties += has_tie(scores, most);
   }
   CHECK(ties > 100);
   const std::vector<int> chunk_lists[] = {{sp_tokens}, {299, 1, 1, 1, 160, 238}};
@@ -165,16 +132,10 @@ TEST_CASE("An indexer's choice is the best but for what its keys are rounded by"
       const double bound = 2 * share * 3 * std::sqrt(double(sp_heads) * sp_dim);
       double worst = 0;
       for (int row = most; row < sp_tokens; row += 13) {
-        const auto scores = scores_of(rows, weights, row);
+        const auto scores = index_scores(rows, weights, row);
         const std::span picked(chosen.of(std::size_t(row)), most);
         CHECK(std::ranges::adjacent_find(picked, std::greater_equal<>()) == picked.end());
-        double least = 1e9, best = -1e9;
-        for (int t = 0; t <= row; ++t)
-          if (std::ranges::binary_search(picked, t))
-            least = std::min(least, scores[std::size_t(t)]);
-          else
-            best = std::max(best, scores[std::size_t(t)]);
-        worst = std::max(worst, best - least);
+        worst = std::max(worst, regret(scores, picked));
       }
       CHECK(worst < bound);
     }
@@ -292,7 +253,8 @@ std::vector<float> turning(int dim) {
   return rope;
 }
 
-/// The groups that a row sees whole, by their scores in double precision, the best first.
+/// The groups that a row sees whole, by their scores in double precision, the best first. Keys do not turn if `rope` is
+/// empty.
 std::vector<int> groups_by_score(const std::vector<float>& rows, const std::vector<float>& norm,
                                  const std::vector<float>& rope, int row, std::vector<double>& scores) {
   const std::size_t columns = (sp_heads + 1) * sp_dim, half = sp_dim / 2;
@@ -307,10 +269,11 @@ std::vector<int> groups_by_score(const std::vector<float>& rows, const std::vect
     }
     for (std::size_t d = 0; d < sp_dim; ++d)
       key[d] *= norm[d] / std::sqrt(squares + 1e-6);
-    const auto* angles = &rope[std::size_t(g) * sg_group * sp_dim];
     for (std::size_t d = 0; d < half; ++d) {
-      turned[d] = key[d] * angles[d] - key[d + half] * angles[d + half];
-      turned[d + half] = key[d + half] * angles[d] + key[d] * angles[d + half];
+      const auto at = std::size_t(g) * sg_group * sp_dim + d;
+      const double cosine = rope.empty() ? 1 : rope[at], sine = rope.empty() ? 0 : rope[at + half];
+      turned[d] = key[d] * cosine - key[d + half] * sine;
+      turned[d + half] = key[d + half] * cosine + key[d] * sine;
     }
     double sum = 0;
     for (std::size_t h = 0; h < sp_heads; ++h) {
@@ -332,14 +295,15 @@ std::vector<int> groups_by_score(const std::vector<float>& rows, const std::vect
 TEST_CASE("Groups are chosen whole by their pooled keys, beside what follows the last whole one, on every schedule") {
   generator random(8);
   const auto rows = random.normal(sp_tokens * (sp_heads + 1) * sp_dim), norm = random.normal(sp_dim),
-             rope = turning(sp_dim);
+             turns = turning(sp_dim);
   const std::vector<float> ones(sp_tokens * sp_heads, 1.0f);
-  const key_groups by{sg_group, norm.data(), 1e-6f, rope.data()};
   const std::vector<int> chunk_lists[] = {{sp_tokens}, {290, 1, 1, 1, 1, 163, 243}};
   for (const isa target : tested_isas())
     for (const kv_type type : sp_types) {
       CAPTURE(std::string(to_string(target)));
       CAPTURE(to_string(type));
+      const auto rope = type == kv_type::int8 ? std::vector<float>{} : turns;
+      const key_groups by{sg_group, norm.data(), 1e-6f, rope.data()};
       std::vector<position_choice> results;
       for (const auto& chunks : chunk_lists)
         for (auto& device : machines(target)) {

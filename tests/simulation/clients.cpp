@@ -41,7 +41,10 @@ void client::begin(caf::actor_system& system, const engine_actor& engine) {
   const auto me = shared_from_this();
   if (!plan.is_actor) {
     try {
-      request = spawn_request(system, engine, asked, client_line([me](event e) { me->take(e); }));
+      request = spawn_request(system, engine, asked, client_line([me](event e) {
+                                ::operator delete(::operator new(1)); // a server's queues need some
+                                me->take(e);
+                              }));
       request_id = request.id();
     } catch (const std::bad_alloc&) {
       refused = true;

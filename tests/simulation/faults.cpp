@@ -175,7 +175,7 @@ bool troublemaker::before(const handler& who, const caf::mailbox_element& what) 
       !(is_system(name) && std::string_view(who.kind) != "engine") && dice_.one_in(s_.death_every)) {
     if (what.mid.is_request() || dice_.one_in(2)) // whoever has answered cannot fail to
       fail(its, who.self.id());
-    die_behind_ = true;
+    dies_behind_ = who.self.id();
   }
   const bool may_refuse = s_.refused.empty() ? may_die(who.kind) : s_.refused == who.kind;
   if (refusal_every_ > 0 && may_refuse && dice_.one_in(refusal_every_)) {
@@ -252,8 +252,10 @@ void troublemaker::after(const handler& who, const caf::mailbox_element& what, c
   if (std::string_view(who.kind) == "request")
     follow(its, what, message_name(what));
   check(who);
-  if (std::exchange(die_behind_, false))
+  if (dies_behind_ == who.self.id()) { // an executor may have run others meanwhile
+    dies_behind_ = 0;
     fail(its, who.self.id());
+  }
 }
 
 void troublemaker::check(const handler& who) {
@@ -293,7 +295,8 @@ void troublemaker::ended(const char* kind, caf::local_actor& who) noexcept {
   --alive_[kind];
   gone_.insert(found->first);
   actors_.erase(found);
-  die_behind_ = false;
+  if (dies_behind_ == who.id())
+    dies_behind_ = 0;
 }
 
 std::string troublemaker::who_is_left() const {

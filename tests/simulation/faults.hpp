@@ -90,7 +90,8 @@ private:
   bool traced_;
   dice dice_;
   int left_, fragile_left_, refusal_every_;
-  bool die_behind_ = false, armed_ = false, may_lose_ = true;
+  caf::actor_id dies_behind_ = 0; // whose handler is to fail once it is done
+  bool armed_ = false, may_lose_ = true;
   int loads_ = 0, judge_loads_ = 0;
   actor_hooks* before_; // of a simulation that waits for this one
   std::map<caf::actor_id, known> actors_;

@@ -7,6 +7,7 @@
 #include "api/cli/terminal/chat_turns.hpp"
 #include "api/cli/terminal/chat_window.hpp"
 #include "api/cli/terminal/progress.hpp"
+#include "api/cli/terminal/quiet_typing.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/terminal/word_wrap.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
@@ -188,6 +189,7 @@ private:
     request.begins_text = turn.ids.empty();
     let_judge(*model, messages, request);
     keep_thinking_budget(*model, request, !turn.ids.empty());
+    const quiet_typing quiet(turns_.typed());
     auto answered = print_answer(engine_, terminal_, std::move(request), style);
     turn.answer += answered.texts.front();
     turn.ids.insert(turn.ids.end(), answered.ids.begin(), answered.ids.end());

@@ -51,7 +51,8 @@ command add_imatrix(CLI::App& troupe) {
   add_file(*app, "--out", options->out,
            "The file to write: a GGUF file if it ends in .gguf, else in llama.cpp's older format (.dat)")
     ->required();
-  add_integer(*app, "--context", options->context, 2, 1 << 20, "Tokens of a window of the text");
+  add_integer(*app, "--context", options->context, 2, 1 << 20,
+              "Tokens of a window of the text, at most the model's context");
   add_integer(*app, "--windows", options->windows, 0, 1 << 20, "Windows to read at most; 0: all of the text");
   add_model_option(*app, options->model);
   add_threads_option(*app, options->threads);

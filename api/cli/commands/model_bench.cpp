@@ -2,6 +2,7 @@
 
 #include "api/cli/commands/median.hpp"
 #include "kernels/activation_sparsity.hpp"
+#include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/loading/memory_plan.hpp"
 #include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/engine/loading/weight_loading.hpp"
@@ -136,6 +137,8 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
   source_ = open_model(options.model);
   load_seconds_ = std::chrono::duration<double>(clock::now() - opening).count();
   const auto& source = source_;
+  if (source.config.encoder)
+    throw encodes_only();
   const int context = options.prompt + options.generate;
   if (context > source.config.max_context)
     throw failure(errc::bad_request,

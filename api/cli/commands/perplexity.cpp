@@ -5,6 +5,7 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/embed/gpu.hpp"
+#include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/loading/memory_plan.hpp"
 #include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/engine/loading/weight_loading.hpp"
@@ -44,6 +45,8 @@ std::size_t predicted_bytes(const std::string& text, const tokenizer& tokens, co
 int run_perplexity(const perplexity_options& options) {
   require_model(options.model);
   const auto source = open_model(options.model);
+  if (!source.config.has_head())
+    throw encodes_only();
   if (!source.load_tokenizer)
     throw failure(errc::unsupported, options.model + " has no tokenizer to read a text with");
   const auto limit = source.config.max_context;

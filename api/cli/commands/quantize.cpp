@@ -217,7 +217,8 @@ command add_quantize(CLI::App& troupe) {
            "Read this text first, and adjust weights to make up for the rounding of others (GPTQ); for any format with "
            "blocks. A text of the kind that the model will read, in UTF-8; `-` reads stdin");
   add_integer(*app, "--windows", options->windows, 0, 1 << 20, "Windows of the text to read at most; 0: all of it");
-  add_integer(*app, "--context", options->context, 2, 1 << 20, "Tokens of a window of the text");
+  add_integer(*app, "--context", options->context, 2, 1 << 20,
+              "Tokens of a window of the text, at most the model's context");
   app
     ->add_option("--bits", options->bits,
                  "With --to gptq: 2, 3, 4 or 8 bits per weight; in a GGUF file q2_k, q3_k_s, q4_k_s or q8_0")

@@ -136,7 +136,7 @@ std::vector<token_id> chat_prompt(const model_info& model, const std::vector<mes
     throw failure(errc::unsupported, no_chat_template(model.id, model.generates));
   const auto render = [&](const jinja::value& shaped) { return model.chat->render({.messages = shaped}); };
   const auto prompt = render_whole(values_of(messages), render,
-                                   [&](std::string_view text) { return tokens.specials_in(text); });
+                                   plain_marks([&](std::string_view text) { return tokens.specials_in(text); }));
   return tokens.encode_around(prompt.text, false, prompt.plain_at);
 }
 

@@ -213,62 +213,51 @@ inline ivec dot(ivec sum, const wide_codes& codes, ivec x) {
 #else
 
 struct ivec {
-  std::uint32_t x[lanes]; // wraps
+  quad_bits q[4]; // wraps
 };
 
-inline ivec load_ints(const void* p) {
+template <class Op>
+[[gnu::always_inline]] inline ivec each_int(Op op) {
+  return {{op(0), op(1), op(2), op(3)}};
+}
+
+[[gnu::always_inline]] inline ivec load_ints(const void* p) {
   ivec to;
-  std::memcpy(to.x, p, sizeof to.x);
+  std::memcpy(to.q, p, sizeof to.q);
   return to;
 }
-inline void store_ints(void* p, const ivec& x) { std::memcpy(p, x.x, sizeof x.x); }
-inline ivec broadcast_word(const std::uint32_t* p) {
-  ivec to;
-  for (auto& x : to.x)
-    x = *p;
-  return to;
+[[gnu::always_inline]] inline void store_ints(void* p, const ivec& x) { std::memcpy(p, x.q, sizeof x.q); }
+[[gnu::always_inline]] inline ivec broadcast_word(const std::uint32_t* p) {
+  return each_int([x = *p](int) { return quad_bits{x, x, x, x}; });
 }
-inline vec as_floats(const ivec& x) {
-  vec to;
-  std::memcpy(to.q, x.x, sizeof to.q);
-  return to;
+[[gnu::always_inline]] inline vec as_floats(const ivec& x) {
+  return each([&](int i) { return (quad)x.q[i]; });
 }
-inline ivec low_halves(ivec x) {
-  for (auto& word : x.x)
-    word &= 0x0f0f0f0f;
-  return x;
+[[gnu::always_inline]] inline ivec low_halves(const ivec& x) {
+  return each_int([&](int i) { return x.q[i] & 0x0f0f0f0f; });
 }
-inline ivec high_halves(ivec x) {
-  for (auto& word : x.x)
-    word >>= 4;
-  return low_halves(x);
+[[gnu::always_inline]] inline ivec high_halves(const ivec& x) {
+  return each_int([&](int i) { return x.q[i] >> 4 & 0x0f0f0f0f; });
 }
 /// The bits of `mask` in bytes that are moved down by `shift` bits (up if negative).
-inline ivec bits_of(ivec x, int shift, int mask) {
-  for (auto& word : x.x)
-    word = (shift > 0 ? word >> shift : word << -shift) & static_cast<std::uint32_t>(mask) * 0x01010101;
-  return x;
+[[gnu::always_inline]] inline ivec bits_of(const ivec& x, int shift, int mask) {
+  const std::uint32_t masks = static_cast<std::uint32_t>(mask) * 0x01010101;
+  return each_int([&](int i) { return (shift > 0 ? x.q[i] >> shift : x.q[i] << -shift) & masks; });
 }
-inline ivec joined(ivec x, const ivec& y) {
-  for (int i = 0; i < lanes; ++i)
-    x.x[i] |= y.x[i];
-  return x;
+[[gnu::always_inline]] inline ivec joined(const ivec& x, const ivec& y) {
+  return each_int([&](int i) { return x.q[i] | y.q[i]; });
 }
 /// Entries of a table of 16 bytes at places 0 to 15.
-inline ivec looked_up(const std::uint8_t* table, ivec places) {
-  for (auto& word : places.x)
-    word = static_cast<std::uint32_t>(table[word & 15]) | static_cast<std::uint32_t>(table[word >> 8 & 15]) << 8 |
-      static_cast<std::uint32_t>(table[word >> 16 & 15]) << 16 |
-      static_cast<std::uint32_t>(table[word >> 24 & 15]) << 24;
-  return places;
+inline ivec looked_up(const std::uint8_t* table, const ivec& places) {
+  alignas(64) std::uint8_t bytes[4 * lanes];
+  store_ints(bytes, places);
+  for (auto& byte : bytes)
+    byte = table[byte & 15];
+  return load_ints(bytes);
 }
 /// codes | the bits of `mask` in `high`, moved from bit `position` of each byte to bit 4.
-inline ivec add_high_bits(ivec codes, const ivec& high, int position, int mask) {
-  for (int i = 0; i < lanes; ++i) {
-    const std::uint32_t moved = position > 4 ? high.x[i] >> (position - 4) : high.x[i] << (4 - position);
-    codes.x[i] |= moved & static_cast<std::uint32_t>(mask) * 0x01010101;
-  }
-  return codes;
+[[gnu::always_inline]] inline ivec add_high_bits(const ivec& codes, const ivec& high, int position, int mask) {
+  return joined(codes, bits_of(high, position - 4, mask));
 }
 inline vec load_bytes(const std::int8_t* p) {
   return each([=](int i) { return i *= 4, quad{float(p[i]), float(p[i + 1]), float(p[i + 2]), float(p[i + 3])}; });
@@ -278,15 +267,18 @@ inline constexpr bool wide_codes_are_signed = false;
 using wide_codes = ivec;
 inline ivec signed_wide(const ivec& codes) { return codes; }
 inline wide_codes prepare_wide(const ivec& codes) { return codes; }
-inline ivec dot(ivec sum, const ivec& codes, const ivec& x) {
-  std::uint8_t c[4 * lanes];
-  std::int8_t s[4 * lanes];
-  std::memcpy(c, codes.x, sizeof c);
-  std::memcpy(s, x.x, sizeof s);
-  for (int i = 0; i < lanes; ++i)
-    for (int j = 0; j < 4; ++j)
-      sum.x[i] += static_cast<std::uint32_t>(c[4 * i + j] * s[4 * i + j]);
-  return sum;
+/// Products of a code and an input fit 16 bits: those of even bytes, then of odd ones.
+[[gnu::always_inline]] inline ivec dot(const ivec& sum, const ivec& codes, const ivec& x) {
+  typedef std::int16_t shorts __attribute__((vector_size(16)));
+  typedef std::uint16_t words __attribute__((vector_size(16)));
+  typedef std::int32_t ints __attribute__((vector_size(16)));
+  return each_int([&](int i) {
+    const auto c = (words)codes.q[i], s = (words)x.q[i];
+    const auto even = (quad_bits)((shorts)(c & 0xff) * ((shorts)(s << 8) >> 8));
+    const auto odd = (quad_bits)((shorts)(c >> 8) * ((shorts)s >> 8));
+    const auto both = [](quad_bits p) { return (quad_bits)(((ints)(p << 16) >> 16) + ((ints)p >> 16)); };
+    return sum.q[i] + both(even) + both(odd);
+  });
 }
 
 #endif

@@ -33,7 +33,8 @@ template <class Operand>
 inline void linear_block(const typename Operand::element* weights, const std::uint32_t* rows, int count,
                          std::size_t words, bool fresh, float* c, std::size_t c_stride, std::size_t ahead) {
   constexpr std::size_t line = 64 / sizeof(*weights);
-  with_rows(count, [&]<int R>() {
+  constexpr int most = Operand::widens ? rows_of_vectors(tile_vectors(1)) : tile_rows; // accumulate_widened takes more
+  with_rows<most>(count, [&]<int R>() {
     constexpr int V = tile_vectors(R);
     for (std::size_t column = 0; column < panel_outputs; column += V * lanes)
       accumulate_tile<Operand, R, V>(

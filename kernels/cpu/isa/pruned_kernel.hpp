@@ -79,7 +79,7 @@ inline vec chosen(const vec& x, const ivec& places) {
   alignas(64) float from[lanes], to[lanes];
   store(from, x);
   for (int i = 0; i < lanes; ++i)
-    to[i] = from[places.x[i] & 3];
+    to[i] = from[places.q[i / 4][i % 4] & 3];
   return load(to);
 }
 inline vec four_of(const std::uint32_t* x) {
@@ -88,10 +88,8 @@ inline vec four_of(const std::uint32_t* x) {
   return load(four);
 }
 template <int Bits>
-inline ivec shifted(ivec places) {
-  for (auto& x : places.x)
-    x >>= Bits;
-  return places;
+inline ivec shifted(const ivec& places) {
+  return each_int([&](int i) { return places.q[i] >> Bits; });
 }
 
 #endif

@@ -202,13 +202,14 @@ inline void write_codes(char* keys, char* values, const float* k, const float* v
 
 void rope_write_kv(const rope_op& op, float* row, int position, int block) {
   const int dim = op.cache.head_dim;
-  const float* cosines = op.rope + std::size_t(position) * dim;
+  const float* cosines = op.rope == nullptr ? nullptr : op.rope + std::size_t(position) * dim;
   for (int head = 0; head < op.heads + (op.queries_only ? 0 : op.cache.kv_heads); ++head) {
     float* x = row + head * dim;
     const float* weight = head < op.heads ? op.q_norm : op.k_norm;
     if (weight != nullptr && !op.norm_behind)
       normalise(x, x, weight, dim, op.eps);
-    rotate(x, cosines, cosines + dim / 2, dim / 2);
+    if (cosines != nullptr)
+      rotate(x, cosines, cosines + dim / 2, dim / 2);
     if (weight != nullptr && op.norm_behind)
       normalise(x, x, weight, dim, op.eps);
   }

@@ -112,17 +112,19 @@ struct rope_kernel {
                             const row_place& place) const {
     const int dim = p.cache.head_dim, half = dim / 2;
     const bool longer = p.rope.longer != nullptr && place.length > p.rope.border;
-    const float* rope = (longer ? p.rope.longer : p.rope.angles) +
-      static_cast<std::size_t>(place.position + 1 - p.rate) * dim;
+    const float* table = longer ? p.rope.longer : p.rope.angles;
     if (norm != nullptr && !p.norm_behind)
       normalise(a, b, norm);
+    if (table != nullptr) {
+      const float* rope = table + static_cast<std::size_t>(place.position + 1 - p.rate) * dim;
 #pragma unroll
-    for (int c = 0; c < most_pairs; ++c)
-      if (const int i = element(c); i < half) {
-        const float x = a[c], y = b[c];
-        a[c] = simt::fused(x, rope[i], -simt::mul(y, rope[half + i]));
-        b[c] = simt::fused(y, rope[i], simt::mul(x, rope[half + i]));
-      }
+      for (int c = 0; c < most_pairs; ++c)
+        if (const int i = element(c); i < half) {
+          const float x = a[c], y = b[c];
+          a[c] = simt::fused(x, rope[i], -simt::mul(y, rope[half + i]));
+          b[c] = simt::fused(y, rope[i], simt::mul(x, rope[half + i]));
+        }
+    }
     if (norm != nullptr && p.norm_behind)
       normalise(a, b, norm);
   }

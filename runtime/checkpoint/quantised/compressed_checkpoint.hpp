@@ -1,4 +1,4 @@
-// Checkpoints of compressed-tensors (llm-compressor) other than fp8's: packed integers (W4A16, W8A16), int8 (W8A8), FP4
+// Checkpoints of compressed-tensors (llm-compressor, AutoRound) other than fp8's: packed integers (W4A16, W8A16), int8 (W8A8), FP4
 // with scales in E4M3 (NVFP4) or powers of two (MXFP4), and weights of which 2 of 4 are stored. Used by open_quantised.
 // Format: `compressors` of https://github.com/neuralmagic/compressed-tensors.
 #pragma once

@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/quantised/fp4_tensors.hpp"
 
 #include "kernels/formats/e4m3.hpp"
+#include "runtime/checkpoint/quantised/fp8_checkpoint.hpp"
 
 namespace troupe {
 
@@ -70,6 +71,14 @@ void add_mxfp4(made_checkpoint& to, const std::string& weight, const std::string
     }
     return rows;
   });
+}
+
+std::unique_ptr<const checkpoint> open_fp4_experts(std::unique_ptr<const checkpoint> stored) {
+  auto to = std::make_unique<made_checkpoint>(std::move(stored));
+  for (const auto& name : to->stored().tensors())
+    if (name.ends_with(".weight") && to->stored().find(name)->type == tensor_type::i8)
+      add_mxfp4(*to, name, name, scale_of_codes(to->stored(), name));
+  return to;
 }
 
 } // namespace troupe

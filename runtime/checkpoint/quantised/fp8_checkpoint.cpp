@@ -24,15 +24,10 @@ constexpr std::array<std::string_view, 5> parts{".weight_scale", ".weight_scale_
 class fp8_matrix {
 public:
   fp8_matrix(const checkpoint& stored, const std::string& weight, std::array<std::size_t, 2> block)
-    : stored_(stored), weight_(weight), scale_(weight + "_scale") {
+    : stored_(stored), weight_(weight), scale_(scale_of_codes(stored, weight)) {
     const auto& codes = *stored.find(weight);
     if (codes.shape.size() != 2 || codes.shape[0] == 0 || codes.shape[1] == 0)
       fail(weight, "has the shape " + to_string(codes.shape) + ", expected a matrix");
-    if (!stored.find(scale_) && stored.find(weight + "_scale_inv"))
-      scale_ = weight + "_scale_inv"; // DeepSeek's name; it is multiplied with, too
-    if (const auto own = weight.substr(0, weight.size() - suffix.size()) + ".scale";
-        !stored.find(scale_) && stored.find(own))
-      scale_ = own; // of DeepSeek V4
     const auto* scales = stored.find(scale_);
     if (!scales)
       fail(scale_, "is missing");
@@ -132,13 +127,13 @@ private:
              (block[0] == 0 ? "" : " of " + std::to_string(block[0]) + " x " + std::to_string(block[1])));
   }
 
-  const checkpoint& stored_;
-  std::string weight_, scale_;
   /// E5M2 is the upper half of f16.
   float value_of(std::uint8_t code) const {
     return wide_ ? kernels::from_f16(static_cast<std::uint16_t>(code << 8)) : kernels::from_e4m3(code);
   }
 
+  const checkpoint& stored_;
+  std::string weight_, scale_;
   std::array<std::size_t, 2> block_{};
   bool wide_ = false; // E5M2
   tensor_info info_;
@@ -169,6 +164,15 @@ public:
 };
 
 } // namespace
+
+std::string scale_of_codes(const checkpoint& stored, const std::string& weight) {
+  const auto usual = weight + "_scale";
+  for (const auto& other : {usual + "_inv", // DeepSeek's; it is multiplied with, too
+                            weight.substr(0, weight.size() - suffix.size()) + ".scale"}) // of DeepSeek V4
+    if (!stored.find(usual) && stored.find(other))
+      return other;
+  return usual;
+}
 
 std::unique_ptr<const checkpoint> open_fp8(std::unique_ptr<const checkpoint> stored, std::array<std::size_t, 2> block) {
   return std::make_unique<fp8_checkpoint>(std::move(stored), block);

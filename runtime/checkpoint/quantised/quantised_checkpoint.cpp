@@ -4,6 +4,7 @@
 #include "kernels/formats/weight_groups.hpp"
 #include "runtime/checkpoint/quantised/bitsandbytes_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/compressed_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/fp4_tensors.hpp"
 #include "runtime/checkpoint/quantised/fp8_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/hqq_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/made_checkpoint.hpp"
@@ -23,12 +24,11 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t word_codes = 8; // of AWQ's 4 bits, in 32
 constexpr std::size_t word_bits = 32;
 constexpr std::size_t block = kernels::group_inputs;
 
-/// AWQ interleaves the eight outputs of a word: output `i` is in nibble `awq_nibble[i]`.
-constexpr std::array<std::size_t, word_codes> awq_nibble{0, 4, 1, 5, 2, 6, 3, 7};
+/// AWQ interleaves each eight outputs: output `i` has the place `awq_place[i]` among them.
+constexpr std::array<std::size_t, 8> awq_place{0, 4, 1, 5, 2, 6, 3, 7};
 
 /// The tensors of one matrix. The constructor checks them.
 class quantised_matrix {
@@ -37,14 +37,17 @@ public:
     : stored_(stored), stem_(stem), how_(how) {
     const auto& codes = find("qweight", tensor_type::i32, 2);
     const bool gptq = how.method == quantised_storage::method_name::gptq;
-    if (how.by_module && gptq)
-      read_rule(codes);
+    const auto* scales = stored.find(stem + ".scales");
+    coarse_scales_ = scales && scales->type == tensor_type::bf16;
+    const auto& of_groups = find("scales", coarse_scales_ ? tensor_type::bf16 : tensor_type::f16, 2);
+    if (how.by_module)
+      read_rule((gptq ? codes : of_groups).shape[1]);
     const std::size_t packed = codes.shape[gptq ? 0 : 1];
     if (packed > (std::size_t(1) << 40))
       fail("qweight", "has the shape " + to_string(codes.shape) + ", which is more than memory can hold");
     const auto bits = static_cast<std::size_t>(how_.bits);
     inputs_ = gptq ? packed * word_bits / bits : codes.shape[0];
-    outputs_ = gptq ? codes.shape[1] : packed * word_codes;
+    outputs_ = gptq ? codes.shape[1] : packed * word_bits / bits;
     if (inputs_ == 0 || outputs_ == 0 || outputs_ * bits % word_bits != 0)
       fail("qweight",
            "has the shape " + to_string(codes.shape) + ", expected a multiple of " +
@@ -56,10 +59,8 @@ public:
     group_ = how_.group == 0 ? inputs_ : how_.group;
     if (how.by_module)
       group_ = group_by_shape();
-    expect("qzeros", find("qzeros", tensor_type::i32, 2), {groups(), zero_words()});
-    const auto* scales = stored.find(stem + ".scales");
-    coarse_scales_ = scales && scales->type == tensor_type::bf16;
-    expect("scales", find("scales", coarse_scales_ ? tensor_type::bf16 : tensor_type::f16, 2), {groups(), outputs_});
+    expect("qzeros", find("qzeros", tensor_type::i32, 2), {groups(), row_words()});
+    expect("scales", of_groups, {groups(), outputs_});
     info_.shape = {outputs_, inputs_};
     info_.type = choose_type();
     info_.bytes = outputs_ * kernels::row_bytes(*weight_format_of(info_.type), inputs_);
@@ -112,21 +113,21 @@ private:
   std::size_t groups() const { return (inputs_ + group_ - 1) / group_; }
 
   /// The bits of this module.
-  void read_rule(const tensor_info& codes) {
+  void read_rule(std::size_t outputs) {
     const auto& zeros = find("qzeros", tensor_type::i32, 2);
     auto choices = how_.code_bits;
     std::ranges::sort(choices);
     std::string said;
     for (const int bits : choices) {
-      if (codes.shape[1] * static_cast<std::size_t>(bits) == zeros.shape[1] * word_bits) {
+      if (outputs * static_cast<std::size_t>(bits) == zeros.shape[1] * word_bits) {
         how_.bits = bits;
         return;
       }
       said += (said.empty() ? "" : bits == choices.back() ? " or " : ", ") + std::to_string(bits);
     }
     fail("qzeros",
-         "has the shape " + to_string(zeros.shape) + ", expected " + std::to_string(codes.shape[1]) +
-           " zero points of " + said + " bits in a row");
+         "has the shape " + to_string(zeros.shape) + ", expected " + std::to_string(outputs) + " zero points of " +
+           said + " bits in a row");
   }
 
   /// Inputs per scale in this module: what the configuration says of any module if there are as many scales, else equal
@@ -181,12 +182,12 @@ private:
   /// The zero points [groups, outputs].
   std::vector<std::uint8_t> read_zeros() const {
     const auto stored = stored_.read(stem_ + ".qzeros");
-    std::vector<std::uint32_t> words(groups() * zero_words());
+    std::vector<std::uint32_t> words(groups() * row_words());
     std::memcpy(words.data(), stored.get(), words.size() * sizeof(std::uint32_t));
     std::vector<std::uint8_t> zeros(groups() * outputs_);
     const auto read = [&] {
       for (std::size_t i = 0; i < zeros.size(); ++i)
-        zeros[i] = static_cast<std::uint8_t>(stored_zero(words.data(), i / outputs_, i % outputs_));
+        zeros[i] = static_cast<std::uint8_t>(in_row(words.data(), i / outputs_, i % outputs_));
     };
     read();
     // Some programs store a symmetric matrix's zero points unchanged, yet declare the first format.
@@ -207,29 +208,19 @@ private:
   }
 
   std::size_t bits() const { return static_cast<std::size_t>(how_.bits); }
-  std::size_t zero_words() const { return outputs_ * bits() / word_bits; }
+  std::size_t row_words() const { return outputs_ * bits() / word_bits; }
 
-  static std::uint32_t word_at(const void* words, std::size_t index) {
-    std::uint32_t value = 0;
-    std::memcpy(&value, static_cast<const char*>(words) + index * sizeof value, sizeof value);
-    return value;
-  }
+  bool is_awq() const { return how_.method == quantised_storage::method_name::awq; }
 
-  /// AWQ's code `index` of a word.
-  static int awq_code(const void* words, std::size_t word, std::size_t index) {
-    return static_cast<int>(word_at(words, word) >> awq_nibble[index] * 4 & 15);
-  }
-
-  int stored_zero(const void* zeros, std::size_t group, std::size_t output) const {
-    return how_.method == quantised_storage::method_name::awq
-      ? awq_code(zeros, group * zero_words() + output / word_codes, output % word_codes)
-      : packed_code(zeros, group * zero_words(), 1, output * bits(), bits());
+  /// The number of an output in row `row` of those packed along the outputs.
+  int in_row(const void* words, std::size_t row, std::size_t output) const {
+    const auto place = is_awq() ? output - output % awq_place.size() + awq_place[output % awq_place.size()] : output;
+    return packed_code(words, row * row_words(), 1, place * bits(), bits());
   }
 
   int code(const parts& from, std::size_t output, std::size_t input) const {
-    if (how_.method == quantised_storage::method_name::awq)
-      return awq_code(from.codes, input * (outputs_ / word_codes) + output / word_codes, output % word_codes);
-    return packed_code(from.codes, output, outputs_, input * bits(), bits());
+    return is_awq() ? in_row(from.codes, input, output)
+                    : packed_code(from.codes, output, outputs_, input * bits(), bits());
   }
 
   struct scale_and_zero {
@@ -334,7 +325,7 @@ std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoin
                                                  const quantised_storage& how) {
   using enum quantised_storage::method_name;
   switch (how.method) {
-    case fp8: return open_fp8(std::move(stored), how.scale_block);
+    case fp8: return open_fp8(open_fp4_experts(std::move(stored)), how.scale_block);
     case mxfp4: return open_mxfp4(std::move(stored));
     case bitsandbytes: return open_bitsandbytes(std::move(stored));
     case compressed: return open_fp8(open_compressed(std::move(stored), how.code_bits), how.scale_block);

@@ -152,7 +152,8 @@ void read_gptq_or_awq(const json::reader& config, bool awq, quantised_storage& t
   read_rules(config, to);
 }
 
-/// How AutoRound laid codes out: as GPTQ does, with zero points less one or as they are, as AWQ does, or in fp8.
+/// How AutoRound laid codes out: as GPTQ does, with zero points less one or as they are, as AWQ does, in fp8, or in MX and
+/// NV types as compressed-tensors does.
 void read_packing(const json::reader& config, quantised_storage& to) {
   // Versions before 0.5 have it in `backend`, which later says what shall multiply.
   auto packing = config.string("packing_format");
@@ -176,10 +177,12 @@ void read_packing(const json::reader& config, quantised_storage& to) {
     to.method = quantised_storage::method_name::fp8;
   else if (among(like_awq))
     to.method = quantised_storage::method_name::awq;
+  else if (format == "auto_round:llm_compressor")
+    to.method = quantised_storage::method_name::compressed;
   else if (!among(less_one) && !among(as_they_are))
     refuse_value(config, packing && !config.has("packing_format") ? "backend" : "packing_format", "`" + format + "`",
-                 "auto_round, auto_round:auto_gptq, auto_round:gptqmodel, auto_round:auto_awq, auto_round:fp8 or "
-                 "auto_round:fp8_static");
+                 "auto_round, auto_round:auto_gptq, auto_round:gptqmodel, auto_round:auto_awq, auto_round:fp8, "
+                 "auto_round:fp8_static or auto_round:llm_compressor");
   to.zeros_less_one = among(less_one);
 }
 
@@ -190,8 +193,15 @@ void refuse_rotation(const json::reader& config) {
       throw failure(errc::unsupported, config.label(key) + ": weights that AutoRound rotated are not supported");
 }
 
-/// Refuses codes that are no plain integers, and activations that are to be rounded.
-void check_auto_round_scheme(const json::reader& config) {
+/// Refuses codes that are no plain integers, and activations that are to be rounded. In compressed-tensors' layout,
+/// refuses codes of other than the types whose tensors tell them apart; activations are not rounded to these.
+void check_auto_round_scheme(const json::reader& config, bool compressed) {
+  if (compressed) {
+    if (const auto type = config.string("data_type");
+        type && !type->starts_with("mx_fp") && !type->starts_with("nv_fp"))
+      refuse_value(config, "data_type", "`" + *type + "`", "mx_fp or nv_fp in this layout");
+    return refuse_rotation(config);
+  }
   constexpr std::array<std::string_view, 3> integers{"int", "int_sym", "int_asym"};
   if (const auto type = config.string("data_type").value_or("int"); std::ranges::find(integers, type) == integers.end())
     refuse_value(config, "data_type", "`" + type + "`", "int");
@@ -206,8 +216,8 @@ int read_auto_round_bits(const json::reader& config, bool awq, int fallback) {
   const int bits = config.integer("bits", 1, 64, fallback);
   if (bits >= least_float_bits)
     return bits;
-  if (awq && bits != 4)
-    refuse_value(config, "bits", std::to_string(bits), "4 in AWQ's layout");
+  if (awq && (bits < 4 || bits > 7))
+    refuse_value(config, "bits", std::to_string(bits), "4 to 7 in AWQ's layout");
   if (std::ranges::find(auto_round_bits, bits) == auto_round_bits.end())
     refuse_value(config, "bits", std::to_string(bits), "2 to 8");
   return bits;
@@ -220,7 +230,8 @@ void read_auto_round(const json::reader& config, quantised_storage& to) {
     to.scale_block = read_block(config, "weight_block_size").value_or(to.scale_block);
     return;
   }
-  check_auto_round_scheme(config);
+  const bool compressed = to.method == quantised_storage::method_name::compressed;
+  check_auto_round_scheme(config, compressed);
   const bool awq = to.method == quantised_storage::method_name::awq;
   to.bits = read_auto_round_bits(config, awq, 4);
   if (to.bits >= least_float_bits)
@@ -235,7 +246,7 @@ void read_auto_round(const json::reader& config, quantised_storage& to) {
       const int bits = read_auto_round_bits(rule, awq, to.bits);
       if (bits >= least_float_bits)
         continue;
-      check_auto_round_scheme(rule);
+      check_auto_round_scheme(rule, compressed);
       add_rule(rule, bits, to);
     }
 }

@@ -17,19 +17,15 @@ namespace {
 
 constexpr int observed_rows = 512; // of a step
 
-std::vector<token_id> calibration_tokens(const model_source& source, const calibration_options& options) {
+std::vector<token_id> calibration_tokens(const model_source& source, const calibration_options& options, int context) {
   if (!source.load_tokenizer)
     throw failure(errc::unsupported, options.model + " has no tokenizer to read a text with");
-  if (options.context < 2 || options.context > source.config.max_context)
-    throw failure(errc::bad_request,
-                  "a window must have 2 to " + std::to_string(source.config.max_context) + " tokens, not " +
-                    std::to_string(options.context));
   auto tokens = source.load_tokenizer()->encode(options.text, true);
   if (tokens.size() < 32)
     throw failure(errc::bad_request,
                   "a calibration text of " + std::to_string(tokens.size()) + " tokens is too short: it must have 32");
   if (options.windows > 0)
-    tokens.resize(std::min(tokens.size(), as_size(options.windows) * as_size(options.context)));
+    tokens.resize(std::min(tokens.size(), as_size(options.windows) * as_size(context)));
   return tokens;
 }
 
@@ -73,8 +69,8 @@ importance_place importance_place_of(const std::string& matrix, const importance
 calibration::calibration(const calibration_options& options, const progress_fn& progress, const log_sink& log)
   : source_(open_model(options.model)),
     of_gguf_(!is_synthetic(options.model) && gguf_file_of(path_of_model(options.model)).has_value()),
-    context_(options.context),
-    tokens_(calibration_tokens(source_, options)) {
+    context_(std::min(options.context, source_.config.max_context)),
+    tokens_(calibration_tokens(source_, options, context_)) {
   const auto bare = source_.load_tokenizer()->encode("", true);
   if (!bare.empty())
     first_ = bare.front(); // BOS

@@ -20,15 +20,15 @@ struct calibration_options {
   std::string model;
   std::string text; // its content
   int threads = 0;
-  int context = 512; // tokens of a window
+  int context = 512; // tokens of a window, at most the model's
   int windows = 0;   // at most; 0: all of the text
 };
 
 /// A model and the text that it reads.
 class calibration {
 public:
-  /// Loads the weights. Throws failure(bad_request) for a text that is too short and for sizes that do not fit, and as
-  /// open_model, load_weights and require_memory.
+  /// Loads the weights. Throws failure(bad_request) for a text that is too short, and as open_model, load_weights and
+  /// require_memory.
   calibration(const calibration_options& options, const progress_fn& progress, const log_sink& log);
 
   /// Reads the text; may be called again.

@@ -6,6 +6,7 @@
 #include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/import/answer_ends.hpp"
+#include "runtime/model/decoder/backend_check.hpp"
 #include "runtime/support/kv_blocks.hpp"
 #include "runtime/support/types.hpp"
 #include "runtime/techniques/repertoire.hpp"

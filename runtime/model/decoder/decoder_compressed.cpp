@@ -27,12 +27,10 @@ decoder_compressed::decoder_compressed(decoder_step& step, decoder_positions& po
     index_(step.allocate(step.bytes.index)),
     index_weights_(step.allocate(step.bytes.index_weights)) {
   const auto& config = step.config();
-  still_.rows = backend_.upload(unrotated_table(config.head_dim, step.max_context()));
   ones_ = backend_.upload(std::vector<float>(as_size(config.head_dim), 1.0f));
   if (!config.indexer)
     return;
   index_rope_ = upload_rotation(config.rope, config.indexer.dim, step.max_context(), backend_);
-  index_still_.rows = backend_.upload(unrotated_table(config.indexer.dim, step.max_context()));
   chosen_.reset(as_size(step.max_rows()), config.indexer.top_within(step.max_context()));
 }
 
@@ -60,8 +58,7 @@ void decoder_compressed::attend(int i, const tensor& normed, const tensor& atten
   if (rate > 0) {
     const bool indexed = config.indexes(i);
     const int entries = config.entry_layer_of(i);
-    make_entries(w.entries, rate, indexed, positions_.whole_rotation_of(i), still_, entries + 1, entries, normed, cache,
-                 who);
+    make_entries(w.entries, rate, indexed, rope, entries + 1, entries, normed, cache, who);
     seen.entries = entries;
     if (indexed) {
       choose(i, latents, normed, cache, who);
@@ -82,19 +79,19 @@ void decoder_compressed::attend(int i, const tensor& normed, const tensor& atten
   backend_.gather_rows(attended, low);
 }
 
-void decoder_compressed::make_entries(const entry_weights& w, int rate, bool overlaps, const rotation& rope,
-                                      const rotation& still, int from, int to, const tensor& normed,
-                                      kernels::kv_cache& cache, const kernels::batch& who) {
+void decoder_compressed::make_entries(const entry_weights& w, int rate, bool overlaps, const kernels::rope_rows& rope,
+                                      int from, int to, const tensor& normed, kernels::kv_cache& cache,
+                                      const kernels::batch& who) {
   const auto made = buffer_rows(made_, dtype::f32, normed.rows, w.made->outputs); // keys, then gates
   backend_.linear(made, normed, *w.made);
-  backend_.rope_write_kv(made, 0, {}, still.get(), cache, from, who);
+  backend_.rope_write_kv(made, 0, {}, {}, cache, from, who);
   backend_.copy_tokens(cache, from, who.common);
   compressed_.make_entries({.rate = rate,
                             .overlaps = overlaps,
                             .bias = float_data(w.bias),
                             .norm = float_data(w.norm),
                             .eps = step_.config().norm_eps,
-                            .angles = float_data(rope.rows)},
+                            .angles = rope.angles},
                            cache, from, to, who);
   backend_.copy_tokens(cache, to, who.common);
 }
@@ -105,8 +102,8 @@ void decoder_compressed::choose(int i, const tensor& latents, const tensor& norm
   const auto& w = *step_.layer(i).indexer;
   const auto rows = normed.rows, heads = as_size(config.indexer.heads), dim = as_size(config.indexer.dim);
   const int keys = config.index_layer_of(i), rate = config.compressed.rates[as_size(i)];
-  make_entries(step_.layer(i).compressed->index_entries, rate, true, index_rope_, index_still_,
-               config.entry_layer_of(i) + 2, keys, normed, cache, who);
+  make_entries(step_.layer(i).compressed->index_entries, rate, true, index_rope_.get(), config.entry_layer_of(i) + 2,
+               keys, normed, cache, who);
   const auto queries = buffer_rows(index_, dtype::f32, rows, heads * dim),
              weights = buffer_rows(index_weights_, dtype::f32, rows, heads);
   backend_.linear(queries, latents, *w.q);

@@ -21,9 +21,8 @@ public:
 
 private:
   /// Makes entries: what they are made of goes to layer `from` of the cache, and they to layer `to`.
-  void make_entries(const entry_weights& w, int rate, bool overlaps, const rotation& rope, const rotation& still,
-                    int from, int to, const kernels::tensor& normed, kernels::kv_cache& cache,
-                    const kernels::batch& who);
+  void make_entries(const entry_weights& w, int rate, bool overlaps, const kernels::rope_rows& rope, int from, int to,
+                    const kernels::tensor& normed, kernels::kv_cache& cache, const kernels::batch& who);
 
   /// Chooses among the entries of layer `i` by queries made of `latents`.
   void choose(int i, const kernels::tensor& latents, const kernels::tensor& normed, kernels::kv_cache& cache,
@@ -33,7 +32,7 @@ private:
   kernels::backend& backend_;
   kernels::compressed_attention& compressed_;
   decoder_positions& positions_;
-  rotation index_rope_, still_, index_still_;                                 // the latter two turn nothing
+  rotation index_rope_;
   kernels::buffer down_, qkv_, made_, over_, inputs_, index_, index_weights_; // see activation_sizes
   kernels::buffer ones_;                                                      // weights of the queries' norm
   kernels::position_choice chosen_;                                           // of the layer at hand

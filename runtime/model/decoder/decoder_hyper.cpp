@@ -121,8 +121,10 @@ void decoder_hyper::read(const hyper_weights& w) {
       read[k * rows + r] = mix.read[k];
     for (std::size_t k = 0; k < mix.write.size(); ++k)
       write_[k * rows + r] = mix.write[k];
-    for (std::size_t k = 0; k < mix.keep.size(); ++k)
-      keep_[k * rows + r] = mix.keep[k];
+    for (std::size_t i = 0; i < mix.keep.size(); ++i) {
+      const auto from = i / n, to = i % n;
+      keep_[((to + n - from) % n * rows + r) * n + from] = mix.keep[i];
+    }
   }
   sum(all, read.data());
 }
@@ -169,13 +171,16 @@ void decoder_hyper::write() {
 }
 
 void decoder_hyper::write_mixed() {
-  const auto rows = step_.rows();
-  const int n = step_.config().hyper.streams;
-  const auto all = streams(), to = buffer_rows(next_, dtype::f32, rows, all.cols);
+  const auto n = as_size(step_.config().hyper.streams), hidden = as_size(step_.config().hidden),
+             rows = step_.rows() * n; // each stream of a row is one here
+  const auto from = buffer_rows(streams_, dtype::f32, rows, hidden), to = buffer_rows(next_, dtype::f32, rows, hidden);
   backend_.scale(to, 0);
-  for (int k = 0; k < n; ++k)
-    for (int j = 0; j < n; ++j)
-      backend_.add_rows(stream(to, k), stream(all, j), 1, nullptr, keep_.data() + as_size(j * n + k) * rows);
+  std::vector<std::int32_t> into(rows);
+  for (std::size_t shift = 0; shift < n; ++shift) {
+    for (std::size_t i = 0; i < rows; ++i)
+      into[i] = static_cast<std::int32_t>(i - i % n + (i + shift) % n);
+    backend_.add_rows(to, from, 1, into.data(), keep_.data() + shift * rows);
+  }
   std::swap(streams_, next_);
 }
 

@@ -54,6 +54,7 @@ private:
   kernels::tensor stream(const kernels::tensor& of, int index) const;
 
   void read_ranked(const hyper_weights& w);
+  /// The streams become sums of each other: for each shift, every stream is added to the one that many further on.
   void write_mixed();
   /// residual = the sum of the streams of `of`, each times `factors[stream * rows + row]`, or 1.
   void sum(const kernels::tensor& of, const float* factors);
@@ -64,7 +65,8 @@ private:
   kernels::recurrent_ops* gates_;                 // with a rank
   kernels::buffer streams_, next_, normed_, mix_; // see activation_sizes
   kernels::buffer ones_;                          // without a rank
-  std::vector<float> write_, keep_;               // of the last `read`: [streams, rows], [streams², rows]
+  std::vector<float> write_;                      // of the last `read`: [streams, rows]
+  std::vector<float> keep_; // likewise, [shift, rows, from]: what stream from + shift keeps of stream `from`
 };
 
 } // namespace troupe

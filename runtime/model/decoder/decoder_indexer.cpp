@@ -25,8 +25,6 @@ decoder_indexer::decoder_indexer(decoder_step& step, decoder_positions& position
     weights_(step.config().indexer.group > 1 ? nullptr : step.allocate(step.bytes.index_weights)),
     input_(step.allocate(step.bytes.index_input)) {
   const auto& config = step.config();
-  if (!config.unrotated.empty() || config.indexer.group > 1)
-    unrotated_.rows = backend_.upload(unrotated_table(config.indexer.dim, step.max_context()));
   if (config.indexer.group > 1)
     weights_ = backend_.upload(std::vector<float>(as_size(step.max_rows()) * as_size(config.indexer.heads), 1.0f));
   chosen_.reset(as_size(step.max_rows()) * as_size(config.indexer.choices()), top_);
@@ -58,6 +56,10 @@ tensor decoder_indexer::all(std::size_t rows) const {
   return buffer_rows(rows_, dtype::f32, rows, as_size(indexer.heads + 1) * as_size(indexer.dim));
 }
 
+kernels::rope_rows decoder_indexer::rotation_of(int i) const {
+  return step_.config().is_unrotated(i) ? kernels::rope_rows() : rope_.get();
+}
+
 void decoder_indexer::choose(int i, const tensor& normed, kernels::kv_cache& cache, const kernels::batch& who) {
   const auto& config = step_.config();
   if (!config.indexes(i))
@@ -78,8 +80,7 @@ void decoder_indexer::choose(int i, const tensor& normed, kernels::kv_cache& cac
   backend_.linear(key, normed, *w.key);
   backend_.layer_norm(key, key, float_data(w.key_norm.weight), float_data(w.key_norm.bias), config.indexer.norm_eps);
   backend_.linear(weights, normed, *w.head);
-  backend_.rope_write_kv(both, config.indexer.heads, {}, (config.is_unrotated(i) ? unrotated_ : rope_).get(), cache,
-                         layer, who);
+  backend_.rope_write_kv(both, config.indexer.heads, {}, rotation_of(i), cache, layer, who);
   backend_.copy_tokens(cache, layer, who.common);
   chosen_.reset(rows, top_);
   sparse_.choose_positions(chosen_, column_part(both, 0, heads * dim), weights, config.indexer.heads, cache, layer,
@@ -95,8 +96,8 @@ void decoder_indexer::choose_blocks(int i, const tensor& normed, kernels::kv_cac
   backend_.linear(queries, normed, *w.q);
   backend_.linear(column_part(both, heads * dim, dim), normed, *w.key);
   backend_.rope_write_kv(both, config.indexer.heads,
-                         {float_data(w.head_norm), float_data(w.key_norm.weight), config.norm_eps},
-                         (config.is_unrotated(i) ? unrotated_ : rope_).get(), cache, layer, who);
+                         {float_data(w.head_norm), float_data(w.key_norm.weight), config.norm_eps}, rotation_of(i),
+                         cache, layer, who);
   backend_.copy_tokens(cache, layer, who.common);
   chosen_.reset(normed.rows, top_, {config.indexer.block, config.indexer.newest}, config.indexer.heads);
   sparse_.choose_positions(chosen_, queries, {}, config.indexer.heads, cache, layer, who);
@@ -111,9 +112,9 @@ void decoder_indexer::choose_groups(int i, const tensor& normed, kernels::kv_cac
   const int layer = config.index_layer_of(i);
   backend_.linear(queries, normed, *w.q);
   backend_.linear(column_part(both, heads * dim, dim), normed, *w.key);
-  backend_.rope_write_kv(both, config.indexer.heads, {}, unrotated_.get(), cache, layer, who);
+  backend_.rope_write_kv(both, config.indexer.heads, {}, {}, cache, layer, who);
   backend_.copy_tokens(cache, layer, who.common);
-  const auto rope = (config.is_unrotated(i) ? unrotated_ : rope_).get();
+  const auto rope = rotation_of(i);
   backend_.rope_write_kv(queries, config.indexer.heads,
                          {float_data(w.head_norm), float_data(w.head_norm), config.norm_eps}, rope, cache, layer, who);
   chosen_.reset(rows, top_, {config.indexer.group, float_data(w.key_norm.weight), config.norm_eps, rope});

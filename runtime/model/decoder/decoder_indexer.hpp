@@ -33,6 +33,9 @@ private:
   /// Writes keys as they are, and leaves queries that are normed and rotated.
   void choose_groups(int i, const kernels::tensor& normed, kernels::kv_cache& cache, const kernels::batch& who);
 
+  /// Without angles for a layer that does not rotate.
+  kernels::rope_rows rotation_of(int layer) const;
+
   /// Queries of what the layer reads, normed.
   void read_hidden(int i);
 
@@ -44,7 +47,7 @@ private:
   kernels::sparse_attention& sparse_;
   decoder_positions& positions_;
   int top_; // positions that a row attends to, of those there can be
-  rotation rope_, unrotated_;
+  rotation rope_;
   kernels::buffer rows_, weights_, input_; // see activation_sizes; weights are ones with groups
   kernels::position_choice chosen_;        // of the last layer with an indexer
 };

@@ -22,10 +22,6 @@ decoder_positions::decoder_positions(const model_config& config, kernels::backen
   if (config.local_rope)
     local_rope_ = upload_rotation(
       *config.local_rope, config.local_head_dim > 0 ? config.local_head_dim : config.head_dim, max_context, backend);
-  if (config.positions != position_type::rotary || !config.unrotated.empty())
-    unrotated_.rows = backend.upload(unrotated_table(config.head_dim, max_context));
-  if (config.positions != position_type::rotary && config.local_head_dim > 0)
-    local_unrotated_.rows = backend.upload(unrotated_table(config.local_head_dim, max_context));
   if (config.positions == position_type::learned)
     require_in_decoder(as_size(max_context) + config.position_offset <= config.position_rows,
                        "more positions than learned ones");
@@ -54,10 +50,10 @@ void decoder_positions::begin(const kernels::batch& who) {
       }
 }
 
-const rotation& decoder_positions::whole_rotation_of(int layer) const {
+kernels::rope_rows decoder_positions::rotation_of(int layer) const {
   if (config_.is_unrotated(layer))
-    return config_.slides(layer) && local_unrotated_.rows ? local_unrotated_ : unrotated_;
-  return config_.rotates_locally(layer) ? local_rope_ : rope_;
+    return {};
+  return (config_.rotates_locally(layer) ? local_rope_ : rope_).get();
 }
 
 const float* decoder_positions::slopes() const { return float_data(slopes_); }

@@ -27,8 +27,8 @@ public:
   /// Reads the positions of a step's rows.
   void begin(const kernels::batch& who);
 
-  kernels::rope_rows rotation_of(int layer) const { return whole_rotation_of(layer).get(); }
-  const rotation& whole_rotation_of(int layer) const;
+  /// Without angles for a layer that does not rotate.
+  kernels::rope_rows rotation_of(int layer) const;
 
   const float* slopes() const; // [heads], or null
 
@@ -42,7 +42,7 @@ public:
 private:
   const model_config& config_;
   kernels::backend& backend_;
-  rotation rope_, local_rope_, unrotated_, local_unrotated_;
+  rotation rope_, local_rope_;
   kernels::buffer slopes_;
   std::vector<float> growth_, logarithms_; // of the step's queries, less 1; or empty
 };

@@ -9,19 +9,6 @@
 
 namespace troupe {
 
-bool needs_family_ops(const model_config& config) {
-  return config.norm != norm_type::rms || config.norms != norm_place::before || config.qk_norm_whole ||
-    config.positions != position_type::rotary || config.attention_cap != 0 || config.attention_sinks || !config.gated ||
-    config.latent || config.act.type != kernels::activation_type::silu || config.embedding_scale != 1 ||
-    config.residual_scale != 1 || config.logit_scale != 1 || config.logit_cap != 0 || config.experts.count > 0 ||
-    !config.chunks.empty() || config.growth || config.encoder || config.qk_norm_behind || config.qk_norm_plain ||
-    config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
-    !config.kv_layers.empty() || config.head_growth || config.layer_inputs > 0 || config.layer_scales ||
-    config.embedding_norm || config.token_types > 0 || config.skips_first_norm || config.recurrent ||
-    config.attention_gate || config.altup || config.hyper || config.compressed || config.qkv_clip > 0 ||
-    config.value_dim > 0 || !config.mlp_limits.empty() || config.window_sinks || config.shared_blocks;
-}
-
 std::size_t pair_bytes(const std::vector<wanted_tensor>& stored, kernels::dtype compute) {
   std::size_t values = 0;
   for (const auto& w : stored)
@@ -48,10 +35,9 @@ bool changes_branches(const model_config& config) {
 
 std::size_t rope_tables(const model_config& config, int max_context) {
   if (config.positions != position_type::rotary)
-    return 1;
+    return 0;
   const auto tables = [&](const rope_config& rope) { return rope_border(rope, max_context) > 0 ? 2 : 1; };
-  return as_size(tables(config.rope) + (config.local_rope ? tables(*config.local_rope) : 0) +
-                 (config.unrotated.empty() ? 0 : 1));
+  return as_size(tables(config.rope) + (config.local_rope ? tables(*config.local_rope) : 0));
 }
 
 } // namespace
@@ -72,8 +58,6 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     {dense, as_size(config.layer_inputs), as_size(experts.chosen) * as_size(experts.ffn), as_size(experts.shared_ffn)});
   activation_sizes bytes;
   bytes.rope = rope_tables(config, max_context) * as_size(max_context) * as_size(config.head_dim) * sizeof(float);
-  if (config.positions != position_type::rotary)
-    bytes.rope += as_size(max_context) * as_size(config.local_head_dim) * sizeof(float);
   bytes.residual = rows * hidden * sizeof(float);
   bytes.normed = rows * hidden * element;
   bytes.qkv = rows * (q + 2 * kv + (config.attention_gate ? q : 0) + mixes) * sizeof(float);
@@ -113,7 +97,7 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
   }
   if (config.indexer) {
     const auto heads = as_size(config.indexer.heads), dim = as_size(config.indexer.dim);
-    const auto tables = (rope_border(config.rope, max_context) > 0 ? 2 : 1) + (config.unrotated.empty() ? 0 : 1);
+    const auto tables = (rope_border(config.rope, max_context) > 0 ? 2 : 1);
     bytes.rope += as_size(tables) * as_size(max_context) * dim * sizeof(float);
     if (config.indexer.reads_hidden)
       bytes.index_input = rows * hidden * (sizeof(float) + element);
@@ -121,13 +105,10 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     bytes.index_weights = rows * heads * sizeof(float);
     bytes.chosen = rows * as_size(config.indexer.top_within(max_context)) * as_size(config.indexer.choices()) *
       sizeof(std::int32_t);
-    if (config.indexer.group > 1 && config.unrotated.empty())
-      bytes.rope += as_size(max_context) * dim * sizeof(float);
   }
   if (const auto& of = config.compressed; of) {
     const auto dim = as_size(config.head_dim), all = as_size(config.heads) * dim, index = as_size(config.indexer.dim),
                given = as_size(of.groups) * as_size(of.group_rank), q_rank = as_size(of.q_rank);
-    bytes.rope += as_size(max_context) * (dim + index) * sizeof(float); // tables that turn nothing
     bytes.ones = dim * sizeof(float);
     bytes.compressed_down = rows * (q_rank + dim) * sizeof(float);
     bytes.compressed_made = rows * std::max({(config.indexer ? 4 : 2) * dim, 4 * index, given}) * sizeof(float);

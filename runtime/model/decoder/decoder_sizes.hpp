@@ -53,7 +53,7 @@ struct activation_sizes {
   std::size_t compressed_inputs = 0; // [max_rows, q_rank or heads * head_dim], compute type
 
   // Hyper-connections, `width` = streams * hidden.
-  std::size_t hyper_streams = 0; // [max_rows, width], f32; without a rank twice
+  std::size_t hyper_streams = 0; // [max_rows, width], f32; twice where streams are mixed
   std::size_t hyper_normed = 0;  // [max_rows, width] in the compute type; with a rank also in f32, twice
   std::size_t hyper_mix = 0;  // [max_rows, what weighs streams, or the rank], f32; with a rank also in the compute type
   std::size_t hyper_ones = 0; // [width], f32, without a rank
@@ -95,9 +95,6 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
 
 /// Bytes of pairs that are added to a product (kernels/low_rank.hpp), about: `stored` are tensor_names'.
 std::size_t pair_bytes(const std::vector<wanted_tensor>& stored, kernels::dtype compute);
-
-/// Whether the model needs more of a backend than the ops that all have (ops.hpp: "ops of further families").
-bool needs_family_ops(const model_config& config);
 
 /// Whether the host takes part in each step: it chooses experts, or sends what depends on positions. What such steps
 /// queue on a device cannot be replayed.

@@ -1,16 +1,13 @@
 #include "runtime/model/decoder/weights.hpp"
 
-#include "kernels/compressed_attention.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/distance_attention.hpp"
-#include "kernels/gaussian_gates.hpp"
-#include "kernels/gram_ops.hpp"
 #include "kernels/low_rank.hpp"
-#include "kernels/sparse_attention.hpp"
 #include "runtime/checkpoint/packed/packed_cache.hpp"
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/model/branch_convolutions.hpp"
+#include "runtime/model/decoder/backend_check.hpp"
 #include "runtime/model/decoder/decoder_sizes.hpp"
 #include "runtime/model/decoder/weight_placement.hpp"
 #include "runtime/model/decoder/weight_reader.hpp"
@@ -527,40 +524,6 @@ std::shared_ptr<weight_pager> make_pager(const model_config& config, precision p
 
 weight_walk walk_through(const model_weights& weights, const kernels::backend& backend) {
   return weight_walk(weights.pager, backend.storable() != nullptr ? &backend.storable()->pool() : nullptr);
-}
-
-void check_backend(const model_config& config, const kernels::backend& backend) {
-  const auto refuse = [&](const std::string& needs) {
-    throw failure(errc::unsupported,
-                  "models of the family `" + config.family + "` need " + needs + "; this is " + backend.description());
-  };
-  const bool has_grams = dynamic_cast<const kernels::gram_ops*>(&backend) != nullptr;
-  if ((config.distances && dynamic_cast<const kernels::distance_attention*>(&backend) == nullptr) ||
-      (config.recurrent.type == recurrent_type::branches && !has_grams))
-    refuse("learned numbers for distances and short convolutions beside attention, which only CPUs compute so far");
-  const bool has_recurrence = dynamic_cast<const kernels::recurrent_ops*>(&backend) != nullptr;
-  if (config.recurrent && !has_recurrence)
-    refuse("recurrent layers, which CPUs and NVIDIA GPUs compute");
-  if (config.recurrent.type == recurrent_type::selective &&
-      !dynamic_cast<const kernels::recurrent_ops&>(backend).scans())
-    refuse("Mamba 1, which only CPUs compute so far");
-  if (config.hyper.rank > 0 && !has_recurrence)
-    refuse("weights of each element of residual streams, which CPUs and NVIDIA GPUs compute");
-  if (config.attention_gate && !has_recurrence)
-    refuse("gates of heads, which CPUs and NVIDIA GPUs compute");
-  if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
-    refuse("gates that few inputs pass");
-  if (config.compressed && dynamic_cast<const kernels::compressed_attention*>(&backend) == nullptr)
-    refuse("attention over compressed keys, which CPUs without ranks and NVIDIA GPUs compute");
-  if (config.indexer && dynamic_cast<const kernels::sparse_attention*>(&backend) == nullptr)
-    refuse("attention over positions that an indexer chooses, which CPUs and NVIDIA GPUs compute");
-  if (config.grams && !has_grams)
-    refuse("tables of n-grams, which CPUs and NVIDIA GPUs look up");
-  if ((config.shared_blocks.mlp_rank > 0 || config.shared_blocks.attention_rank > 0) &&
-      dynamic_cast<const kernels::low_rank_products*>(&backend) == nullptr)
-    refuse("products with pairs of low rank beside those of blocks that layers share, which only CPUs compute so far");
-  if (needs_family_ops(config) && !backend.has_family_ops())
-    refuse("operations that not every device has");
 }
 
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,

@@ -201,9 +201,6 @@ struct model_weights {
 /// A decoder's way through the weights that are in a file, on the threads of its backend.
 weight_walk walk_through(const model_weights& weights, const kernels::backend& backend);
 
-/// Refuses models that need ops which the backend lacks: throws failure(unsupported).
-void check_backend(const model_config& config, const kernels::backend& backend);
-
 /// Where packed weights are kept, and which of them stay in memory.
 struct weight_cache {
   packed_cache* files = nullptr;

@@ -47,7 +47,7 @@ void arrange_afmoe(const model_config& model, const checkpoint& stored, arrangem
     if (!model.is_sparse(layer))
       continue;
     tensors.rename(layer, "mlp.gate", "mlp.router.gate");
-    tensors.add(layer, "mlp.gate.e_score_correction_bias", {.name = tensors.stored(layer, "mlp.expert_bias")});
+    tensors.take(layer, "mlp.gate.e_score_correction_bias", "mlp.expert_bias");
   }
 }
 

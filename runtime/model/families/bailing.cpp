@@ -84,18 +84,8 @@ void arrange_bailing_hybrid(const model_config& model, const checkpoint& stored,
   arrange_latent_attention(model, to);
   tensor_arranger tensors(model, to);
   to.names["model.word_embeddings.weight"] = "model.embed_tokens.weight";
-  row_order gates;
-  const auto heads = as_size(model.heads), value = as_size(model.latent.value);
-  std::vector<std::uint32_t> rows;
-  for (std::size_t i = 0; i < heads * value; ++i)
-    rows.push_back(static_cast<std::uint32_t>(i / value));
-  gates = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
   for (int layer = 0; layer < model.layers; ++layer) {
-    const auto part = [&](const std::string& name, const std::string& from) {
-      stored_part one;
-      one.name = tensors.stored(layer, from);
-      tensors.add(layer, name, std::move(one));
-    };
+    const auto part = [&](const std::string& name, const std::string& from) { tensors.take(layer, name, from); };
     const auto first_of = [&](const std::string& name, std::initializer_list<const char*> places) {
       for (const char* place : places)
         if (stored.find(tensors.stored(layer, attention + place)))
@@ -124,8 +114,7 @@ void arrange_bailing_hybrid(const model_config& model, const checkpoint& stored,
         if (own)
           part(std::string("self_attn.") + name + ".weight", attention + name + ".weight");
       first_of("self_attn.o_proj.weight", {"o_proj.weight", "dense.weight"});
-      tensors.add(layer, "self_attn.attn_gate.weight",
-                  {.name = tensors.stored(layer, attention + "g_proj.weight"), .rows = gates, .of_rows = heads});
+      tensors.repeat_gates(layer, attention + "g_proj");
     }
     for (const char* name : {"e_score_correction_bias", "expert_bias"})
       if (const auto from = std::string("mlp.gate.") + name; stored.find(tensors.stored(layer, from)))

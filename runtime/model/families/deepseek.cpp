@@ -211,13 +211,7 @@ void arrange_latent_attention(const model_config& model, arrangement& to) {
   const auto queries = rotated_last(heads, plain, as_size(latent.rotated), pairs);
   const auto down = rotated_last(1, as_size(latent.kv_rank), as_size(latent.rotated), pairs);
   for (int layer = 0; layer < model.layers; ++layer) {
-    const auto reorder = [&](const std::string& name, const row_order& rows) {
-      stored_part part;
-      part.name = tensors.stored(layer, name);
-      part.rows = rows;
-      part.of_rows = rows->size();
-      tensors.add(layer, name, part);
-    };
+    const auto reorder = [&](const std::string& name, const row_order& rows) { tensors.take(layer, name, name, rows); };
     reorder(latent.q_rank > 0 ? "self_attn.q_b_proj.weight" : "self_attn.q_proj.weight", queries);
     reorder("self_attn.kv_a_proj_with_mqa.weight", down);
     for (std::size_t h = 0; h < heads; ++h) { // of kv_b: for each head, rows that make keys, then values

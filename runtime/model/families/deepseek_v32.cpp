@@ -157,19 +157,10 @@ void arrange_mistral_large4(const model_config& model, const checkpoint&, arrang
   auto rope = model.rope;
   rope.dims = latent.rotated;
   const auto order = rotated_order(rope, model.indexer.dim);
-  std::vector<std::uint32_t> all;
-  for (int head = 0; head < model.indexer.heads; ++head)
-    for (const auto row : order)
-      all.push_back(static_cast<std::uint32_t>(head * model.indexer.dim) + row);
-  const auto index_queries = std::make_shared<const std::vector<std::uint32_t>>(std::move(all)),
-             index_key = std::make_shared<const std::vector<std::uint32_t>>(order);
+  const auto index_queries = in_each_head(order, model.indexer.heads), index_key = in_each_head(order, 1);
   for (int layer = 0; layer < model.layers; ++layer) {
     const auto part = [&](const std::string& name, const std::string& from, const row_order& rows = nullptr) {
-      stored_part one;
-      one.name = tensors.stored(layer, from);
-      one.rows = rows && !rows->empty() ? rows : nullptr;
-      one.of_rows = one.rows ? rows->size() : 0;
-      tensors.add(layer, name, std::move(one));
+      tensors.take(layer, name, from, rows);
     };
     const bool rotates = !model.is_unrotated(layer);
     part("input_layernorm.weight", "attention_norm.weight");
@@ -233,25 +224,12 @@ void arrange_indexed(const model_config& model, const checkpoint& stored, arrang
         static_cast<std::uint32_t>(model.indexer.dim);
   if (order.empty())
     return;
-  const auto one = std::make_shared<const std::vector<std::uint32_t>>(order);
-  std::vector<std::uint32_t> rows;
-  for (int head = 0; head < model.indexer.heads; ++head)
-    for (const auto row : order)
-      rows.push_back(static_cast<std::uint32_t>(head * model.indexer.dim) + row);
-  const auto all = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
+  const auto one = in_each_head(order, 1), all = in_each_head(order, model.indexer.heads);
   for (int layer = 0; layer < model.layers; ++layer) {
-    const auto reorder = [&](const std::string& name, const row_order& how) {
-      stored_part part;
-      part.name = tensors.stored(layer, name);
-      part.rows = how;
-      part.of_rows = how->size();
-      tensors.add(layer, name, part);
-    };
     if (!model.indexes(layer))
       continue;
-    reorder("self_attn.indexer.wq_b.weight", all);
-    for (const char* name : {"wk.weight", "k_norm.weight", "k_norm.bias"})
-      reorder(std::string("self_attn.indexer.") + name, one);
+    for (const std::string name : {"wq_b.weight", "wk.weight", "k_norm.weight", "k_norm.bias"})
+      tensors.take(layer, "self_attn.indexer." + name, "self_attn.indexer." + name, name == "wq_b.weight" ? all : one);
   }
 }
 

@@ -191,7 +191,7 @@ void read_deepseek_v4(const reader& config, model_config& model) {
                     ", supported is 1 for this model_type");
   require(config, "attention_bias", false);
   require(config, "mlp_bias", false);
-  require_word(config, "expert_dtype", {"fp8", "bf16"});
+  require_word(config, "expert_dtype", {"fp4", "fp8", "bf16"});
   model.attention_sinks = true;
   read_compressed(config, model);
   read_entry_rotations(config, model);
@@ -241,14 +241,8 @@ void arrange_deepseek_v4(const model_config& model, const checkpoint& stored, ar
     const auto& rope = model.rope_of(layer);
     const auto rotated = rope.dims > 0 ? as_size(rope.dims) : dim,
                index_rotated = model.rope.dims > 0 ? as_size(model.rope.dims) : dim;
-    const auto part = [&](const std::string& name, const std::string& from, const row_order& rows = nullptr,
-                          bool as_vector = false) {
-      stored_part one;
-      one.name = tensors.stored(layer, from);
-      one.rows = rows;
-      one.of_rows = rows ? rows->size() : 0;
-      one.as_vector = as_vector;
-      tensors.add(layer, name, std::move(one));
+    const auto part = [&](const std::string& name, const std::string& from, const row_order& rows = nullptr) {
+      tensors.take(layer, name, from, rows);
     };
     part("input_layernorm.weight", "attn_norm.weight");
     part("post_attention_layernorm.weight", "ffn_norm.weight");
@@ -264,20 +258,21 @@ void arrange_deepseek_v4(const model_config& model, const checkpoint& stored, ar
          stored.find(tensors.stored(layer, "attn.kv_norm.weight")) ? "attn.kv_norm.weight" : "attn.norm.weight",
          pairs_first(1, dim, rotated));
     part("self_attn.sinks", "attn.attn_sink");
-    for (std::size_t g = 0; g < groups; ++g) {
-      stored_part one;
-      one.name = tensors.stored(layer, "attn.wo_a.weight");
-      one.rows = tensors.rows(g * rank, rank);
-      one.of_rows = groups * rank;
-      tensors.add(layer, "self_attn.o_a_proj." + std::to_string(g) + ".weight", std::move(one));
-    }
+    for (std::size_t g = 0; g < groups; ++g)
+      tensors.take(layer, "self_attn.o_a_proj." + std::to_string(g) + ".weight", "attn.wo_a.weight",
+                   tensors.rows(g * rank, rank), groups * rank);
     part("self_attn.o_proj.weight", "attn.wo_b.weight");
     const auto entries = [&](const std::string& name, const std::string& from, std::size_t width, std::size_t turned) {
       const auto given = model.indexes(layer) ? std::size_t{2} : 1,
                  rate = as_size(model.compressed.rates[as_size(layer)]);
       part(name + "kv_proj.weight", from + "wkv.weight", pairs_first(given, width, turned));
       part(name + "gate_proj.weight", from + "wgate.weight", pairs_first(given, width, turned));
-      part(name + "position_bias", from + "ape", pairs_first(rate * given, width, turned), true);
+      const auto rows = pairs_first(rate * given, width, turned);
+      tensors.add(layer, name + "position_bias",
+                  {.name = tensors.stored(layer, from + "ape"),
+                   .as_vector = true,
+                   .rows = rows,
+                   .of_rows = rows->size()});
       part(name + "norm.weight", from + "norm.weight", pairs_first(1, width, turned));
     };
     if (model.compressed.rates[as_size(layer)] > 0)

@@ -22,7 +22,8 @@ void read_hy_v4(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2, .default_norm_eps = 1e-5});
   read_latent_attention(config, model, {.plain = 192, .value = 256, .positions = 262144, .any_kv_heads = true});
-  model.rope.interleaved = config.boolean("rope_interleave", false);
+  // vLLM and llama.cpp turn neighbours in published folders, of attention and indexers alike. transformers turns halves.
+  const bool pairs = model.rope.interleaved = config.boolean("rope_interleave", true);
   model.attention_sinks = model.attention_gate = true;
   model.experts.scale = 2.827f;
   read_experts_of_groups(config, model, 256, 8, 768, 1, 1);
@@ -32,7 +33,7 @@ void read_hy_v4(const reader& config, model_config& model) {
     model.expert_limits.assign(as_size(model.layers), static_cast<float>(limit));
     model.act.alpha = 1 / (1 + std::exp(-static_cast<float>(limit))); // gates are cut ahead of the activation
   }
-  read_indexer(config, model, 16, false);
+  read_indexer(config, model, 16, pairs);
   model.indexer.last = true;
   model.indexer.norm_eps = model.norm_eps;
   model.hyper = {.streams = config.integer("hc_mult", 2, max_residual_streams, 4),
@@ -49,9 +50,7 @@ void arrange_hy_v4(const model_config& model, const checkpoint& stored, arrangem
   arrange_indexed(model, stored, to);
   tensor_arranger tensors(model, to);
   for (int layer = 0; layer < model.layers; ++layer) {
-    const auto rename = [&](const std::string& name, const std::string& from) {
-      tensors.add(layer, name, {.name = tensors.stored(layer, from)});
-    };
+    const auto rename = [&](const std::string& name, const std::string& from) { tensors.take(layer, name, from); };
     rename("self_attn.attn_gate.weight", "self_attn.linear_gate.weight");
     rename("self_attn.sinks", "self_attn.learnable_sink_param");
     for (const std::string part : {"mlp.", "mlp.shared_experts."}) // transformers writes these as attention's

@@ -198,10 +198,7 @@ private:
       return;
     const auto ffn = as_size(model_.ffn);
     for (const auto& [name, first] : {std::pair("mlp.gate_proj.weight", 0), std::pair("mlp.up_proj.weight", 1)})
-      tensors_.add(layer, name,
-                   {.name = tensors_.stored(layer, "mlp.w13_dn.weight"),
-                    .rows = tensors_.rows(as_size(first), ffn, 2),
-                    .of_rows = 2 * ffn});
+      tensors_.take(layer, name, "mlp.w13_dn.weight", tensors_.rows(as_size(first), ffn, 2), 2 * ffn);
     tensors_.rename(layer, "mlp.down_proj", "mlp.w2_md");
   }
 
@@ -237,9 +234,7 @@ private:
                   .of_rows = rows ? 2 * as_size(model_.experts.ffn) : 0});
   }
 
-  void single(int layer, const std::string& name, const std::string& from) {
-    tensors_.add(layer, name, {.name = tensors_.stored(layer, from)});
-  }
+  void single(int layer, const std::string& name, const std::string& from) { tensors_.take(layer, name, from); }
 
   const model_config& model_;
   const checkpoint& stored_;

@@ -109,11 +109,7 @@ void arrange_kimi_linear(const model_config& model, const checkpoint& stored, ar
   arrange_latent_attention(model, to);
   tensor_arranger tensors(model, to);
   for (int layer = 0; layer < model.layers; ++layer) {
-    const auto part = [&](const std::string& name, const std::string& from) {
-      stored_part one;
-      one.name = tensors.stored(layer, from);
-      tensors.add(layer, name, std::move(one));
-    };
+    const auto part = [&](const std::string& name, const std::string& from) { tensors.take(layer, name, from); };
     if (model.parts_of(layer).recurrence) {
       std::erase_if(to.tensors, [&, prefix = tensors.presented(layer, "self_attn.")](const auto& entry) {
         return entry.first.starts_with(prefix);

@@ -1,6 +1,5 @@
-// Families with DeepSeek's latent attention: GLM 4.7 Flash (glm4_moe_lite) and A.X K1 with its experts, Youtu and MiniCPM 3
-// without;
-// MiniCPM scales embeddings, what attention and MLP add, and logits.
+// Families with DeepSeek's latent attention: GLM 4.7 Flash (glm4_moe_lite) and A.X K1 with its experts, Youtu and
+// MiniCPM 3 without. MiniCPM scales embeddings, what attention and MLP add, and logits.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 #include "runtime/model/families/mixture_reading.hpp"

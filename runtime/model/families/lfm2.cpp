@@ -125,11 +125,6 @@ void arrange_lfm3(const model_config& model, const checkpoint&, arrangement& to)
   tensor_arranger tensors(model, to);
   to.names["model.embedding_norm.weight"] = "model.norm.weight";
   const bool both = model.norms == norm_place::both;
-  const auto dim = as_size(model.head_dim);
-  std::vector<std::uint32_t> gates; // one for all dimensions of a head
-  for (std::size_t i = 0; i < as_size(model.heads) * dim; ++i)
-    gates.push_back(static_cast<std::uint32_t>(i / dim));
-  const auto repeated = std::make_shared<const std::vector<std::uint32_t>>(std::move(gates));
   for (int layer = 0; layer < model.layers; ++layer) {
     tensors.rename(layer,
                    {{"input_layernorm", "operator_norm"},
@@ -141,10 +136,7 @@ void arrange_lfm3(const model_config& model, const checkpoint&, arrangement& to)
     if (!model.parts_of(layer).attention)
       arrange_lfm2_convolution(tensors, layer);
     else if (model.attention_gate)
-      tensors.add(layer, "self_attn.attn_gate.weight",
-                  {.name = tensors.stored(layer, "self_attn.gate_proj.weight"),
-                   .rows = repeated,
-                   .of_rows = as_size(model.heads)});
+      tensors.repeat_gates(layer, "self_attn.gate_proj");
   }
 }
 

@@ -57,6 +57,10 @@ public:
   /// One tensor, by its whole name.
   void add(int layer, const std::string& name, stored_part part);
 
+  /// The same: `rows` of the stored tensor, of which it has `of_rows`, or (0) as many. Null: all.
+  void take(int layer, const std::string& name, const std::string& from, row_order rows = nullptr,
+            std::size_t of_rows = 0);
+
   /// Names of a layer: as presented and as stored.
   std::string presented(int layer, std::string_view rest) const;
   std::string stored(int layer, std::string_view rest) const;
@@ -92,6 +96,8 @@ void arrange_shared_experts(const model_config&, const checkpoint&, arrangement&
 void bound_latent_attention(const model_config&, const std::string& file);
 /// Rows of `heads` heads of `plain` and `rotated` rows, with neighbouring pairs of the rotated ones as halves.
 row_order rotated_last(std::size_t heads, std::size_t plain, std::size_t rotated, bool interleaved);
+/// Rows of `heads` heads from row `first` on, each of whose rows have this order; null if it is empty.
+row_order in_each_head(const std::vector<std::uint32_t>& order, int heads, int first = 0);
 /// Rows of each of `heads` heads of an indexer, from row `first` on, in the order in which kernels rotate.
 row_order index_rows(const model_config&, int first, int heads);
 /// Its attention alone, for other formats of files.

@@ -122,11 +122,7 @@ void arrange_granite_hybrid(const model_config& model, const checkpoint& stored,
       arrange_mamba(model, tensors, layer, "mamba.");
     const std::string stem = model.experts.count > 0 ? "mlp.shared_expert." : "mlp.";
     const auto half = [&](const char* name, std::size_t first) {
-      stored_part part;
-      part.name = tensors.stored(layer, "shared_mlp.input_linear.weight");
-      part.rows = tensors.rows(first, shared);
-      part.of_rows = 2 * shared;
-      tensors.add(layer, stem + name, std::move(part));
+      tensors.take(layer, stem + name, "shared_mlp.input_linear.weight", tensors.rows(first, shared), 2 * shared);
     };
     half("gate_proj.weight", 0);
     half("up_proj.weight", shared);
@@ -253,9 +249,7 @@ void arrange_nemotron_h(const model_config& model, const checkpoint& stored, arr
                      {{"mlp.gate", "mixer.gate"},
                       {"mlp.shared_expert.up_proj", "mixer.shared_experts.up_proj"},
                       {"mlp.shared_expert.down_proj", "mixer.shared_experts.down_proj"}});
-      stored_part correction;
-      correction.name = tensors.stored(layer, "mixer.gate.e_score_correction_bias");
-      tensors.add(layer, "mlp.gate.e_score_correction_bias", std::move(correction));
+      tensors.take(layer, "mlp.gate.e_score_correction_bias", "mixer.gate.e_score_correction_bias");
       for (int e = 0; e < model.experts.count; ++e)
         for (const char* name : {"up_proj", "down_proj"}) {
           const auto one = "experts." + std::to_string(e) + "." + name;

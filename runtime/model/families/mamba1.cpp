@@ -82,9 +82,7 @@ void arrange_scan(const model_config& model, tensor_arranger& tensors, int layer
   const auto& r = model.recurrent;
   const auto inner = as_size(r.inner());
   const auto part = [&](const std::string& name, const std::string& from) {
-    stored_part one;
-    one.name = tensors.stored(layer, stem + from);
-    tensors.add(layer, "recurrent." + name, std::move(one));
+    tensors.take(layer, "recurrent." + name, stem + from);
   };
   part("conv.weight", "conv1d.weight");
   part("conv.bias", "conv1d.bias");
@@ -101,13 +99,9 @@ void arrange_scan(const model_config& model, tensor_arranger& tensors, int layer
   for (const std::string kind : {".weight", ".bias"}) {
     if (kind == ".bias" && !r.projection_bias)
       continue;
-    for (const auto& [name, first] : {std::pair("conv_proj", std::size_t{0}), std::pair("gate_proj", inner)}) {
-      stored_part half;
-      half.name = tensors.stored(layer, stem + "in_proj" + kind);
-      half.rows = tensors.rows(first, inner);
-      half.of_rows = 2 * inner;
-      tensors.add(layer, std::string("recurrent.") + name + kind, std::move(half));
-    }
+    for (const auto& [name, first] : {std::pair("conv_proj", std::size_t{0}), std::pair("gate_proj", inner)})
+      tensors.take(layer, std::string("recurrent.") + name + kind, stem + "in_proj" + kind, tensors.rows(first, inner),
+                   2 * inner);
   }
 }
 

@@ -115,13 +115,9 @@ void arrange_minimax_m3(const model_config& model, const checkpoint& stored, arr
   const auto mlp = [&](int layer, const std::string& stem, std::initializer_list<std::string> places, int ffn) {
     for (const auto& place : places) {
       if (stored.find(tensors.stored(layer, place + "gate_up_proj.weight"))) {
-        for (const auto& [name, first] : {std::pair("gate_proj.weight", 0), std::pair("up_proj.weight", ffn)}) {
-          stored_part how;
-          how.name = tensors.stored(layer, place + "gate_up_proj.weight");
-          how.rows = tensors.rows(as_size(first), as_size(ffn));
-          how.of_rows = 2 * as_size(ffn);
-          tensors.add(layer, stem + name, std::move(how));
-        }
+        for (const auto& [name, first] : {std::pair("gate_proj.weight", 0), std::pair("up_proj.weight", ffn)})
+          tensors.take(layer, stem + name, place + "gate_up_proj.weight", tensors.rows(as_size(first), as_size(ffn)),
+                       2 * as_size(ffn));
         part(layer, stem + "down_proj.weight", {place + "down_proj.weight"});
         return;
       }

@@ -34,8 +34,7 @@ void arrange_nanochat(const model_config& model, const checkpoint&, arrangement&
     for (const auto& [name, rows] : {std::pair("self_attn.q_proj", q), std::pair("self_attn.k_proj", k)})
       for (const std::string part : {".weight", ".bias"})
         if (part == ".weight" || model.qkv_bias)
-          tensors.add(layer, name + part,
-                      {.name = tensors.stored(layer, name + part), .rows = rows, .of_rows = rows->size()});
+          tensors.take(layer, name + part, name + part, rows);
   }
 }
 

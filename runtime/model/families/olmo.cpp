@@ -84,11 +84,8 @@ void arrange_olmo_hybrid(const model_config& model, const checkpoint& stored, ar
                     {"recurrent.rate_proj", "linear_attn.a_proj"},
                     {"recurrent.out_proj", "linear_attn.o_proj"}});
     const auto part = [&](const std::string& name, const std::string& from, row_order rows = nullptr) {
-      stored_part one;
-      one.name = tensors.stored(layer, "linear_attn." + from);
-      one.of_rows = rows ? 2 * keys + values : 0;
-      one.rows = std::move(rows);
-      tensors.add(layer, "recurrent." + name, std::move(one));
+      const auto of_rows = rows ? 2 * keys + values : 0;
+      tensors.take(layer, "recurrent." + name, "linear_attn." + from, std::move(rows), of_rows);
     };
     part("decay", "A_log");
     part("dt_bias", "dt_bias");

@@ -167,11 +167,7 @@ row_order index_rows(const model_config& model, int first, int heads) {
   if (order.empty())
     for (int i = 0; i < dim; ++i)
       order.push_back(static_cast<std::uint32_t>(i));
-  std::vector<std::uint32_t> rows;
-  for (int head = 0; head < heads; ++head)
-    for (const auto row : order)
-      rows.push_back(static_cast<std::uint32_t>(first + head * dim) + row);
-  return std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
+  return in_each_head(order, heads, first);
 }
 
 namespace {
@@ -218,11 +214,8 @@ void arrange_qwen4_exp(const model_config& model, const checkpoint& stored, arra
                      "ple.ple_embedding.ngram_embedding.shard_" + std::to_string(part));
     for (const auto& [name, from] :
          {std::pair("multipliers", "layer_multipliers"), std::pair("rows", "ngram_heads_vocab_sizes"),
-          std::pair("first_rows", "ngram_heads_offsets")}) {
-      stored_part part;
-      part.name = tensors.stored(layer, std::string("ple.ple_embedding.") + from);
-      tensors.add(layer, std::string("grams.") + name, std::move(part));
-    }
+          std::pair("first_rows", "ngram_heads_offsets")})
+      tensors.take(layer, std::string("grams.") + name, std::string("ple.ple_embedding.") + from);
     for (const auto& [name, from] : {std::pair("key_norm", "norm_key"), std::pair("stream_norm", "norm_query"),
                                      std::pair("value_norm", "norm_conv")})
       shifted(tensors.presented(layer, std::string("grams.") + name + ".weight"),

@@ -69,13 +69,9 @@ row_order grouped_rows(std::size_t groups, std::size_t group_rows, std::size_t f
 /// Attention's matrix has each head's query, then its gate.
 void split_attention_gate(const model_config& model, tensor_arranger& tensors, int layer) {
   const auto dim = as_size(model.head_dim), heads = as_size(model.heads);
-  for (const auto& [name, half] : {std::pair("q_proj", 0), std::pair("attn_gate", 1)}) {
-    stored_part part;
-    part.name = tensors.stored(layer, "self_attn.q_proj.weight");
-    part.rows = grouped_rows(heads, 2 * dim, as_size(half) * dim, dim);
-    part.of_rows = 2 * heads * dim;
-    tensors.add(layer, std::string("self_attn.") + name + ".weight", std::move(part));
-  }
+  for (const auto& [name, half] : {std::pair("q_proj", 0), std::pair("attn_gate", 1)})
+    tensors.take(layer, std::string("self_attn.") + name + ".weight", "self_attn.q_proj.weight",
+                 grouped_rows(heads, 2 * dim, as_size(half) * dim, dim), 2 * heads * dim);
 }
 
 /// Qwen 3 Next has all that belongs to a head of keys together: q, k, v, z, and b, a.
@@ -87,11 +83,8 @@ void split_grouped_heads(const model_config& model, tensor_arranger& tensors, in
     return *grouped_rows(groups, group_rows, first, count);
   };
   const auto add = [&](const char* name, const char* from, std::vector<std::uint32_t> rows, std::size_t of_rows) {
-    stored_part part;
-    part.name = tensors.stored(layer, std::string("linear_attn.") + from);
-    part.rows = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
-    part.of_rows = of_rows;
-    tensors.add(layer, std::string("recurrent.") + name, std::move(part));
+    tensors.take(layer, std::string("recurrent.") + name, std::string("linear_attn.") + from,
+                 std::make_shared<const std::vector<std::uint32_t>>(std::move(rows)), of_rows);
   };
   const auto all = 2 * keys + 2 * values;
   auto mixed = rows_of(all, 0, keys);

@@ -139,9 +139,7 @@ void read_mamba(const reader& config, model_config& model, const mamba_keys& key
 
 void arrange_recurrence(const model_config& model, tensor_arranger& tensors, int layer, const std::string& stem) {
   const auto part = [&](const std::string& name, const std::string& from) {
-    stored_part stored;
-    stored.name = tensors.stored(layer, stem + from);
-    tensors.add(layer, "recurrent." + name, std::move(stored));
+    tensors.take(layer, "recurrent." + name, stem + from);
   };
   part("conv.weight", "conv1d.weight");
   if (model.recurrent.conv_bias)
@@ -157,18 +155,13 @@ void arrange_mamba(const model_config& model, tensor_arranger& tensors, int laye
   const auto& r = model.recurrent;
   const auto inner = as_size(r.inner()), channels = as_size(recurrent_channels(model)), heads = as_size(r.heads);
   const auto rows = [&](const char* name, std::size_t first, std::size_t count) {
-    stored_part part;
-    part.name = tensors.stored(layer, stem + "in_proj.weight");
-    part.rows = tensors.rows(first, count);
-    part.of_rows = inner + channels + heads;
-    tensors.add(layer, std::string("recurrent.") + name, std::move(part));
+    tensors.take(layer, std::string("recurrent.") + name, stem + "in_proj.weight", tensors.rows(first, count),
+                 inner + channels + heads);
   };
   rows("gate_proj.weight", 0, inner);
   rows("conv_proj.weight", inner, channels);
   rows("rate_proj.weight", inner + channels, heads);
-  stored_part skip;
-  skip.name = tensors.stored(layer, stem + "D");
-  tensors.add(layer, "recurrent.skip", std::move(skip));
+  tensors.take(layer, "recurrent.skip", stem + "D");
 }
 
 } // namespace troupe::families

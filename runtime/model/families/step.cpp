@@ -173,7 +173,7 @@ void arrange_step3p5(const model_config& model, const checkpoint&, arrangement& 
     if (!model.is_sparse(layer))
       continue;
     tensors.rename(layer, "mlp.gate", "moe.gate");
-    tensors.add(layer, "mlp.gate.e_score_correction_bias", {.name = tensors.stored(layer, "moe.router_bias")});
+    tensors.take(layer, "mlp.gate.e_score_correction_bias", "moe.router_bias");
     tensors.rename_shared_experts(layer, "share_expert");
     for (std::size_t e = 0; e < count; ++e)
       for (const std::string part : {"gate_proj", "up_proj", "down_proj"})

@@ -135,6 +135,15 @@ void tensor_arranger::add(int layer, const std::string& name, stored_part part) 
   to_.tensors[presented(layer, name)] = std::move(part);
 }
 
+void tensor_arranger::take(int layer, const std::string& name, const std::string& from, row_order rows,
+                           std::size_t of_rows) {
+  stored_part part;
+  part.name = stored(layer, from);
+  part.of_rows = rows && of_rows == 0 ? rows->size() : of_rows;
+  part.rows = std::move(rows);
+  add(layer, name, std::move(part));
+}
+
 void tensor_arranger::shift_norms(float offset) {
   const tensor_names names(model_);
   for (const auto& name : names.norms()) {
@@ -143,6 +152,16 @@ void tensor_arranger::shift_norms(float offset) {
       part.name = name;
     part.offset = offset;
   }
+}
+
+row_order in_each_head(const std::vector<std::uint32_t>& order, int heads, int first) {
+  if (order.empty())
+    return nullptr;
+  std::vector<std::uint32_t> rows;
+  for (int head = 0; head < heads; ++head)
+    for (const auto row : order)
+      rows.push_back(static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(head * order.size()) + row);
+  return std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
 }
 
 } // namespace troupe::families

@@ -15,12 +15,8 @@ weighed_query awaited_answers::weighed(const route_query& what) const {
           std::min(most, length.quantile_left(0.8, what.answered))};
 }
 
-// The oldest are forgotten first: of requests whose ends were never reported.
 void awaited_answers::await(std::uint64_t request, const route_query& what) {
-  constexpr std::size_t most = 1 << 14;
   awaited_.insert_or_assign(request, expected_answer{what.signs, lengths_.predict(what.signs)});
-  if (awaited_.size() > most)
-    awaited_.erase(awaited_.begin());
 }
 
 void awaited_answers::learn(const ended_answer& ended) {
@@ -29,6 +25,18 @@ void awaited_answers::learn(const ended_answer& ended) {
     return;
   lengths_.learn(found->second.signs, ended.tokens, ended.cut, found->second.length);
   awaited_.erase(found);
+}
+
+// Of those that died, or whose replica did, no end is reported.
+void awaited_answers::end(std::uint64_t request) {
+  constexpr std::size_t most = 256; // end between two reports, for all that is worth learning
+  if (!awaited_.contains(request))
+    return;
+  ended_.push_back(request);
+  if (ended_.size() > most) {
+    awaited_.erase(ended_.front());
+    ended_.pop_front();
+  }
 }
 
 void awaited_answers::rename(std::uint64_t was, std::uint64_t request) {

@@ -6,7 +6,9 @@
 #include "runtime/scheduling/lengths/expected_answer.hpp"
 #include "runtime/scheduling/routing/route_query.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 
 namespace troupe {
@@ -23,6 +25,10 @@ public:
   void await(std::uint64_t request, const route_query& what);
   void rename(std::uint64_t was, std::uint64_t request);
   void learn(const ended_answer& ended);
+  /// The request is gone, or is asked for anew. Its replica may yet report how long its answer became, or never will.
+  void end(std::uint64_t request);
+  /// Requests whose answers' lengths may yet be reported.
+  std::size_t size() const { return awaited_.size(); }
 
   /// Whether any has ended.
   bool known() const { return lengths_.scores().answers > 0; }
@@ -30,7 +36,8 @@ public:
 
 private:
   length_model lengths_;
-  std::map<std::uint64_t, expected_answer> awaited_; // of requests that have not ended, as far as is known
+  std::map<std::uint64_t, expected_answer> awaited_;
+  std::deque<std::uint64_t> ended_; // the last of these that have ended
 };
 
 } // namespace troupe

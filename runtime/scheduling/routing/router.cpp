@@ -115,7 +115,6 @@ move_choice router::move(int from, int to, std::uint64_t was, std::uint64_t requ
   const auto *here = loads_.find(from), *there = loads_.find(to);
   loads_.arrive(was, to);
   loads_.end(was);
-  answers_.rename(was, request);
   if (!here || !there)
     return {};
   const route_costs costs(loads_, answers_, prompt_ms_);
@@ -125,6 +124,7 @@ move_choice router::move(int from, int to, std::uint64_t was, std::uint64_t requ
   const auto move_ms = costs.handover_ms(*there, missing, what) + costs.answer_ms(*there, missing, what);
   if (stay_ms <= move_ms && !strict_)
     return {move_choice::reason::dearer};
+  answers_.rename(was, request);
   loads_.send(request, to, missing, costs.alone_ms(*there, missing), what);
   return {move_choice::reason::moves, route{to, cached, move_ms}};
 }

@@ -72,7 +72,10 @@ public:
   move_choice move(int from, int to, std::uint64_t was, std::uint64_t request, const route_query& what);
 
   /// A request has ended, perhaps before its replica heard of it.
-  void end(std::uint64_t request) { loads_.end(request); }
+  void end(std::uint64_t request) {
+    loads_.end(request);
+    answers_.end(request);
+  }
 
   /// Has a replica take the other role, if that is due. Call it when something was sent or reported.
   std::optional<role_change> yield_roles(role_balance::time_point now);

@@ -108,8 +108,9 @@ void guide_reading::read_response_format() {
   if (*type == "text")
     return;
   read_options(*format);
-  if (*type == "json_object")
-    return take(body_, "response_format", kind::json_object);
+  if (*type == "json_object") // with llama.cpp's `schema`, one that follows it
+    return format->has("schema") ? take_json(*format, "schema", kind::json_schema)
+                                 : take(body_, "response_format", kind::json_object);
   if (*type == "structural_tag") { // XGrammar's `format`, or `structures` and `triggers`
     take(body_, "response_format", kind::structural_tag, json::minified(format->body()));
     return;
@@ -118,7 +119,9 @@ void guide_reading::read_response_format() {
     format->refuse("type",
                    "must be \"text\", \"json_object\", \"json_schema\" or \"structural_tag\", not \"" +
                      std::string(*type) + '"');
-  const auto named = format->object("json_schema");
+  auto named = format->object("json_schema");
+  if (!named && format->has("schema")) // llama.cpp's form
+    named = format;
   if (!named)
     format->refuse("json_schema", "is required");
   static_cast<void>(named->text("name"));

@@ -89,7 +89,7 @@ std::vector<token_id> judged_ids(const model_info& judge, const judged_prompt& p
         return judge.chat->render({.messages = messages, .add_generation_prompt = false});
       };
       const auto all = render_whole(conversation_of(prompt, answer), render,
-                                    [&](std::string_view text) { return tokens.specials_in(text); });
+                                    plain_marks([&](std::string_view text) { return tokens.specials_in(text); }));
       ids = tokens.encode_around(all.text, false, all.plain_at);
     } else {
       ids = judge.tokenizer->encode(prompt.text + answer, true);

@@ -120,6 +120,7 @@ TEST_CASE("a client that wants its model to leave is not heard where no request 
   CHECK(reason(*models.unload("b")).empty()); // who unloads has looked at both
   CHECK(std::holds_alternative<done_event>(last_of(models, short_request("a"))));
   CHECK(models.models().size() == 1);
+  CHECK_FALSE(models.models().front()->leaves);
 }
 
 // CAF's end of an actor system waits for threads that remember its logger (embed/engine.cpp): this thread has used the
@@ -132,6 +133,7 @@ TEST_CASE("a model is unloaded once nobody holds it, though threads that have us
     CHECK(reason(*wish).empty());
     auto model = models.use("a");
     REQUIRE(model);
+    CHECK(model->leaves);
     wish.reset();
     CHECK(std::holds_alternative<done_event>(last_of(models, short_request("a"))));
     models.stats_of("a");

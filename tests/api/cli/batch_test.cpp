@@ -76,6 +76,8 @@ TEST_CASE("a run goes on where its output ends, and not in another's") {
   const batch_folder folder;
   const batch_files files{folder.path() / "in.jsonl", folder.path() / "out.jsonl"};
   CHECK(fault_of([&] { prepare_batch(files); }).code == errc::not_found);
+  for (const char* once : {"/dev/null", "/tmp"}) // as what a shell's <(...) names, which can be read once
+    CHECK(fault_of([&] { prepare_batch({once, files.out}); }).message.find("not a regular file") != std::string::npos);
   write(files.in, request_line("a") + "\n" + request_line("b") + "not json\n" + request_line("c").substr(0, 70));
   auto state = prepare_batch(files);
   CHECK(state.requests == 4);

@@ -194,6 +194,23 @@ TEST_CASE("Ctrl-C twice during an answer stops it and keeps the conversation; SI
   CHECK(chat.wait() == 130);
 }
 
+TEST_CASE("What is typed during an answer stands behind the next prompt, and not within the answer") {
+  const temporary_folder home;
+  terminal chat(chat_with({"--max-tokens", "100"}, "1024"), home);
+  REQUIRE(chat.shows(prompt));
+  chat.type("Tell me a story\r");
+  REQUIRE((chat.shows("story") && chat.shows("\r\n") && chat.shows(" "))); // the answer has begun
+  chat.type("and then?");
+  REQUIRE(chat.shows(answered));
+  REQUIRE(chat.shows(prompt));
+  REQUIRE(chat.shows("and then?"));
+  CHECK(chat.screen().find("and then?") == chat.screen().rfind("and then?"));
+  chat.type("\003");
+  REQUIRE(chat.shows(prompt));
+  chat.type("/exit\r");
+  CHECK(chat.wait() == 0);
+}
+
 TEST_CASE("A turn that is too long by itself leaves the conversation as it is, and no note says otherwise") {
   std::string lines;
   for (int i = 0; i < 3; ++i)

@@ -278,6 +278,15 @@ TEST_CASE("steer makes a vector from two lists of prompts, and run is steered by
   CHECK(only_line(nothing.err) == "troupe: there are no positive prompts");
 }
 
+TEST_CASE("bench says what an encoder is, of which it measures nothing") {
+  const auto encoder = golden("../tiny_encoders/bert");
+  for (const auto& command : {strings{"perplexity", "--text", encoder + "/config.json"}, strings{"model"}}) {
+    const auto result = run_troupe(strings{"bench"} + command + strings{"--model", encoder});
+    CHECK(result.status == 1);
+    CHECK(only_line(result.err).starts_with("troupe: this model is an encoder: "));
+  }
+}
+
 TEST_CASE("quantize writes a file that run answers from, and bench perplexity measures") {
   const temporary_folder folder;
   const auto file = (folder.path / "m.gguf").string();

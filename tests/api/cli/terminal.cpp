@@ -54,9 +54,9 @@ void terminal::type(std::string_view keys) {
       continue;
     }
     pollfd ready{master_, POLLOUT | POLLIN, 0}; // the program may block until its output is read
-    poll(&ready, 1, 60'000);
+    const auto came = poll(&ready, 1, 60'000);
     read_some();
-    if (ready.revents == 0 || (ready.revents & POLLHUP))
+    if (came == 0 || (ready.revents & POLLHUP))
       return;
   }
 }

@@ -198,8 +198,15 @@ TEST_CASE("a request that cannot be served ends with an error and a sentence") {
   auto options = roomy();
   options.max_queue = 1;
   options.max_sequences = 1;
-  auto e = engine::start(options);
-  CHECK(run(e, ask({1}, 1)).failed->code == errc::unavailable);
+  std::promise<void> asked;
+  auto e = engine::start(options, [go_on = asked.get_future().share()](const load_status& s) {
+    if (s.now == load_status::stage::loading)
+      go_on.wait(); // the loader waits for its listener
+  });
+  const auto early = run(e, ask({1}, 1));
+  asked.set_value();
+  REQUIRE(early.failed);
+  CHECK(early.failed->code == errc::unavailable);
   e.wait_until_ready();
   CHECK(run(e, ask({}, 1)).failed->param == "prompt");
   CHECK(run(e, ask({768}, 1)).failed->param == "prompt");

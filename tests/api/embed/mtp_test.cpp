@@ -47,26 +47,27 @@ TEST_CASE(
     plain.wait_until_ready();
     guessing.wait_until_ready();
     std::mt19937 random(7);
+    std::vector<generation> work;
     std::vector<heard> expected;
-    std::vector<std::unique_ptr<listener>> crowd;
     int accepted = 0, rejected = 0;
     for (int i = 0; i < 12; ++i) {
-      const auto g = some_generation(random);
+      const auto& g = work.emplace_back(some_generation(random));
       expected.push_back(run(plain, g));
       const auto alone = run(guessing, g);
       CHECK(alone.ids == expected.back().ids);
       REQUIRE(alone.done.has_value());
       accepted += static_cast<int>(alone.done->accepted_guesses);
       rejected += static_cast<int>(alone.done->rejected_guesses);
-      crowd.push_back(std::make_unique<listener>());
-      guessing.submit(g, crowd.back()->sink());
     }
     CHECK(guessing.stats().total.scheduler.guess_trees > 0);
     CHECK(accepted > rejected / 8);
     CHECK(rejected > 0);
-    for (std::size_t i = 0; i < crowd.size(); ++i) {
-      REQUIRE(crowd[i]->wait());
-      CHECK(crowd[i]->result().ids == expected[i].ids);
+    std::vector<listener> crowd(work.size());
+    for (std::size_t i = 0; i < work.size(); ++i)
+      guessing.submit(work[i], crowd[i].sink());
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      REQUIRE(crowd[i].wait());
+      CHECK(crowd[i].result().ids == expected[i].ids);
     }
     CHECK(idle(guessing));
   }

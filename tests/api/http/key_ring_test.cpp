@@ -57,7 +57,7 @@ TEST_CASE("A file of keys is read again when it changes, and one that is wrong l
                 [&](std::size_t keys, const std::string& why) { told.push_back(std::to_string(keys) + " " + why); });
   auto now = key_ring::clock::now();
   const auto later = [&] { return now += std::chrono::seconds(2); };
-  const auto alice = ring.find("Bearer a1")->number;
+  const auto alice = ring.find("Bearer a1", now)->number;
   test::write(file, "carol=c1\nalice=a22\n");
   CHECK(whose(ring, "c1", now) == "nobody"); // it was looked at less than a second ago
   CHECK(whose(ring, "c1", later()) == "carol");

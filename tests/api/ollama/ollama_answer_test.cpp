@@ -12,9 +12,11 @@ using namespace troupe::test;
 
 namespace {
 
-generation_job ollama_job_of(ollama_call call, const std::string& fields) {
+generation_job ollama_job_of(ollama_call call, const std::string& fields, bool leaves = false) {
+  auto served = byte_model();
+  served->leaves = leaves;
   return parsed(R"({"model":"org/bytes",)" + fields + '}',
-                [&](const field_reader& body, const auto& model) { return ollama_job(call, body, model, {}); });
+                [&](const field_reader& body, const auto& model) { return ollama_job(call, body, model, {}); }, served);
 }
 
 std::string without_time(const std::string& text) { return without(text, R"("created_at":")"); }
@@ -67,8 +69,9 @@ TEST_CASE("A model that is to be loaded is loaded") {
 }
 
 TEST_CASE("A model that is to be unloaded is unloaded: there is no prompt, and `keep_alive` is 0") {
-  const auto reason = [](ollama_call call, const std::string& fields) {
-    const auto body = ollama_job_of(call, fields).writer->body();
+  bool leaves = true;
+  const auto reason = [&](ollama_call call, const std::string& fields) {
+    const auto body = ollama_job_of(call, fields, leaves).writer->body();
     const auto at = body.find(R"("done_reason":")") + 15;
     return body.substr(at, body.find('"', at) - at);
   };
@@ -82,6 +85,11 @@ TEST_CASE("A model that is to be unloaded is unloaded: there is no prompt, and `
   }
   CHECK(reason(ollama_call::generate, R"("keep_alive":"5m")") == "load");
   CHECK(reason(ollama_call::chat, R"("keep_alive":-1)") == "load");
+  CHECK(ollama_job_of(ollama_call::chat, R"("keep_alive":0)", true).notes.empty());
+  leaves = false; // no request could load it again
+  CHECK(reason(ollama_call::chat, R"("keep_alive":0)") == "load");
+  CHECK(ollama_job_of(ollama_call::generate, R"("keep_alive":0)").notes.size() == 1);
+  CHECK(ollama_job_of(ollama_call::generate, R"("keep_alive":"5m")").notes.empty());
 }
 
 TEST_CASE("Ollama's answers have log-probabilities if asked for") {

@@ -67,7 +67,7 @@ const bad_field bad_fields[] = {
   {R"("seed":"1")", "seed"},
   {R"("seed":true)", "seed"},
   {R"("max_tokens":0)", "max_tokens"},
-  {R"("max_tokens":-1)", "max_tokens"},
+  {R"("max_tokens":-2)", "max_tokens"},
   {R"("max_tokens":1.5)", "max_tokens"},
   {R"("max_tokens":1e30)", "max_tokens"},
   {R"("max_tokens":"5")", "max_tokens"},

@@ -23,7 +23,7 @@ TEST_CASE("A chat goes through the template, tools and variables included") {
         "thinking\nreasoning_effort\nuser: x\nassistant:");
 }
 
-TEST_CASE("Special tokens that a user writes out are text in a chat's prompt, and those of the template are tokens") {
+TEST_CASE("Special tokens that texts write out are text in a chat's prompt, and those of the template are tokens") {
   auto model = byte_model();
   model->specials_in = [](std::string_view text) {
     std::vector<std::size_t> places;
@@ -44,6 +44,10 @@ TEST_CASE("Special tokens that a user writes out are text in a chat's prompt, an
     std::string prompt;
     for (const auto& message : chat.messages.seq().items)
       prompt += message.map().find(std::string_view("content"))->str() + "<s>";
+    if (const auto* documents = chat.variables.find("documents"))
+      prompt += documents->seq().items.at(0).map().find(std::string_view("text"))->str();
+    for (const auto& tool : chat.tools.truth() ? chat.tools.seq().items : std::vector<jinja::value>())
+      prompt += tool.map().find("function")->map().find("description")->str();
     return prompt;
   };
   const auto ids = [&](const std::string& body) {
@@ -54,9 +58,15 @@ TEST_CASE("Special tokens that a user writes out are text in a chat's prompt, an
     return asked;
   };
   CHECK(ids(R"({"messages":[{"role":"user","content":"a<s>"},{"role":"assistant","content":"<s>"}]})") ==
-        std::vector<token_id>{'a', '<', 's', '>', bos, bos, bos});
+        std::vector<token_id>{'a', '<', 's', '>', bos, '<', 's', '>', bos});
+  CHECK(ids(R"({"messages":[{"role":"system","content":"<s>"}],"documents":[{"text":"a<s>"}]})") ==
+        std::vector<token_id>{'<', 's', '>', bos, 'a', '<', 's', '>'});
+  CHECK(ids(R"({"messages":[{"role":"user","content":""}],"tools":[{"type":"function","function":{"name":"f",
+               "description":"<s>"}}]})") == std::vector<token_id>{bos, '<', 's', '>'});
   CHECK(ids(R"({"messages":[{"role":"user","content":"<s>b"},{"role":"assistant","content":"c"}],
                "continue_final_message":true})") == std::vector<token_id>{'<', 's', '>', 'b', bos, 'c'});
+  CHECK(ids(R"({"messages":[{"role":"user","content":"<s>"},{"role":"assistant","content":"<s>c"}],
+               "continue_final_message":true})") == std::vector<token_id>{'<', 's', '>', bos, bos, 'c'});
 }
 
 TEST_CASE("Frames of errors say when another try makes sense") {
@@ -69,6 +79,8 @@ TEST_CASE("A chat may use the rest of the context unless it says otherwise") {
   CHECK(chat(messages + "}").prompts.front().sampling.max_tokens == 200 - 18);
   CHECK(chat(messages + R"(,"max_tokens":3})").prompts.front().sampling.max_tokens == 3);
   CHECK(chat(messages + R"(,"max_tokens":3,"max_completion_tokens":4})").prompts.front().sampling.max_tokens == 4);
+  CHECK(chat(messages + R"(,"max_tokens":-1,"n_predict":3})").prompts.front().sampling.max_tokens == 200 - 18);
+  CHECK(chat(messages + R"(,"max_tokens":3,"max_completion_tokens":-1})").prompts.front().sampling.max_tokens == 182);
   CHECK(chat(messages + R"(,"logprobs":true,"top_logprobs":5})").prompts.front().sampling.logprobs == 5);
   CHECK(chat(messages + R"(,"logprobs":true})").prompts.front().sampling.logprobs == 0);
   CHECK(chat(messages + R"(,"logprobs":false,"top_logprobs":0})").prompts.front().sampling.logprobs == -1);

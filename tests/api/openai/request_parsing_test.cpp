@@ -173,7 +173,8 @@ TEST_CASE("llama.cpp's names of fields are taken") {
     return completion(R"({"prompt":"a",)" + fields + "}").prompts.front().sampling;
   };
   CHECK(sampling(R"("n_predict":5)").max_tokens == 5);
-  CHECK(sampling(R"("n_predict":-1)").max_tokens == 16);
+  CHECK(sampling(R"("n_predict":-1)").max_tokens == 198); // all there is room for
+  CHECK(sampling(R"("max_tokens":-1)").max_tokens == 198);
   CHECK(sampling(R"("n_predict":5,"max_tokens":4)").max_tokens == 4);
   CHECK(sampling(R"("repeat_penalty":1.5,"repeat_last_n":32)").repetition_penalty == 1.5f);
   CHECK(sampling(R"("repeat_penalty":1.5,"repeat_last_n":32)").repetition_penalty_range == 32);

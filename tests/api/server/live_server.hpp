@@ -119,7 +119,11 @@ public:
   /// Waits until something has come; reads nothing.
   bool hears() const {
     pollfd one{fd_, POLLIN, 0};
-    return ::poll(&one, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1;
+    int ready;
+    do
+      ready = ::poll(&one, 1, static_cast<int>(std::chrono::milliseconds(patience).count()));
+    while (ready < 0 && errno == EINTR);
+    return ready == 1;
   }
 
   /// Reads up to and including `end`; later bytes stay.
@@ -185,7 +189,10 @@ public:
 private:
   bool receive() {
     char buffer[4096];
-    const auto count = wire_ ? wire_->receive(buffer, sizeof buffer) : ::recv(fd_, buffer, sizeof buffer, 0);
+    ssize_t count;
+    do // a process that was stopped and goes on is told so
+      count = wire_ ? wire_->receive(buffer, sizeof buffer) : ::recv(fd_, buffer, sizeof buffer, 0);
+    while (count < 0 && errno == EINTR);
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
       throw std::runtime_error("nothing came in time; there was: " + pending_);
     if (count <= 0)

@@ -24,7 +24,11 @@ public:
     SSL_set_min_proto_version(ssl_.get(), version);
     SSL_set_max_proto_version(ssl_.get(), version);
     SSL_set_fd(ssl_.get(), socket);
-    if (SSL_connect(ssl_.get()) != 1)
+    int met;
+    do // it fails in a process that was stopped and goes on
+      errno = 0, met = SSL_connect(ssl_.get());
+    while (met != 1 && errno == EINTR);
+    if (met != 1)
       throw std::runtime_error("the server does not speak TLS");
   }
 
@@ -41,8 +45,9 @@ public:
     const auto why = SSL_get_error(ssl_.get(), result);
     if (result == 1 || why == SSL_ERROR_ZERO_RETURN)
       return static_cast<ssize_t>(count);
-    if (why == SSL_ERROR_WANT_READ) { // the socket's time limit
-      errno = EAGAIN;
+    if (why == SSL_ERROR_WANT_READ) {
+      if (errno != EINTR)
+        errno = EAGAIN; // the socket's time limit
       return -1;
     }
     throw std::runtime_error("the connection was cut");

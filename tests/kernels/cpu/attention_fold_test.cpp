@@ -33,12 +33,9 @@ struct folded_row {
     std::iota(table.begin(), table.end(), 0);
     generator random(31);
     rows = random.normal(std::size_t(fold_tokens) * columns());
-    std::vector<float> still(std::size_t(fold_tokens) * fold_dim); // rotates by nothing
-    for (int t = 0; t < fold_tokens; ++t)
-      std::fill_n(still.begin() + t * fold_dim, fold_dim / 2, 1.0f);
     const sequence_rows who{0, fold_tokens, 0, 0, fold_tokens};
-    device->rope_write_kv({rows.data(), dtype::f32, std::size_t(fold_tokens), columns(), columns()}, fold_heads, {},
-                          still.data(), cache, 0, {{&who, 1}, table});
+    device->rope_write_kv({rows.data(), dtype::f32, std::size_t(fold_tokens), columns(), columns()}, fold_heads, {}, {},
+                          cache, 0, {{&who, 1}, table});
   }
 
   static constexpr std::size_t columns() { return 3 * fold_heads * fold_dim; }

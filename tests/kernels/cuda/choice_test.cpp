@@ -4,6 +4,7 @@
 #include "kernels/cuda/indexer_layers.hpp"
 #include "kernels/sparse_attention.hpp"
 #include "tests/kernels/cuda/support.hpp"
+#include "tests/kernels/index_choice.hpp"
 
 #include <functional>
 #include <set>
@@ -14,52 +15,10 @@ using namespace troupe::kernels::cuda::testing;
 
 namespace {
 
-constexpr int ch_tokens = 600, ch_heads = 19, ch_dim = 24; // of the indexer
-constexpr int ch_cut = 540;                                // rows from which on positions are chosen, to spare time
+constexpr int ch_tokens = 600, ch_heads = index_heads, ch_dim = index_dim;
+constexpr int ch_cut = 540; // rows from which on positions are chosen, to spare time
 constexpr int ch_query_heads = 6, ch_kv_heads = 2;
 constexpr kv_type ch_types[] = {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8};
-
-/// Rows of a sequence: of `heads` heads of queries of the indexer and one key.
-std::vector<float> ch_whole_numbers(generator& random, int heads, int sparse) {
-  std::vector<float> rows; // products are exact, many are alike, and many are negative
-  for (int i = 0; i < ch_tokens * (heads + 1) * ch_dim; ++i)
-    rows.push_back(float(random.below(sparse) == 0 ? random.below(5) - 2 : 0));
-  return rows;
-}
-
-/// Products of a row's query of one head with the keys that it sees.
-std::vector<double> ch_products(const std::vector<float>& rows, int heads, int row, int head) {
-  const std::size_t columns = std::size_t(heads + 1) * ch_dim;
-  std::vector<double> products;
-  for (int t = 0; t <= row; ++t) {
-    double dot = 0;
-    for (std::size_t d = 0; d < ch_dim; ++d)
-      dot += double(rows[std::size_t(row) * columns + std::size_t(head) * ch_dim + d]) *
-        rows[std::size_t(t) * columns + std::size_t(heads) * ch_dim + d];
-    products.push_back(dot);
-  }
-  return products;
-}
-
-std::vector<double> ch_scores(const std::vector<float>& rows, const std::vector<float>& weights, int row) {
-  std::vector<double> scores(std::size_t(row) + 1);
-  for (int h = 0; h < ch_heads; ++h) {
-    const auto products = ch_products(rows, ch_heads, row, h);
-    for (std::size_t t = 0; t < scores.size(); ++t)
-      scores[t] += weights[std::size_t(row * ch_heads + h)] * std::max(products[t], 0.0);
-  }
-  return scores;
-}
-
-/// The places of the highest numbers, of equal ones the first, ascending.
-std::vector<std::int32_t> ch_best(const std::vector<double>& scores, int most) {
-  std::vector<std::int32_t> order(scores.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, [&](int a, int b) { return scores[std::size_t(a)] > scores[std::size_t(b)]; });
-  order.resize(std::size_t(most));
-  std::ranges::sort(order);
-  return order;
-}
 
 struct ch_machine {
   std::unique_ptr<cuda::cuda_backend> device = make_device(true);
@@ -79,12 +38,7 @@ struct ch_machine {
 
   /// Of rows that do not turn. `heads`: of queries, ahead of the keys in each row.
   void write(const tensor& rows, int heads, int layer, const batch& step) {
-    const int dim = cache->shape.layer(layer).dim;
-    std::vector<float> still;
-    for (int i = 0; i < ch_tokens * dim; ++i)
-      still.push_back(i % dim < dim / 2 ? 1.0f : 0.0f);
-    const device_tensor angles(*device, wide(still), 1);
-    device->rope_write_kv(rows, heads, {}, angles.floats(), *cache, layer, step);
+    device->rope_write_kv(rows, heads, {}, {}, *cache, layer, step);
     device->queue().synchronise();
   }
 
@@ -177,17 +131,16 @@ TEST_SUITE_BEGIN("cuda");
 TEST_CASE("CUDA: an indexer chooses the highest scores, of equal ones the earlier positions, on every schedule") {
   constexpr int most = 550;
   generator random(3);
-  const auto rows = ch_whole_numbers(random, ch_heads, 16);
+  const auto rows = whole_number_rows(random, ch_tokens, ch_heads, 16);
   std::vector<float> weights;
   for (int i = 0; i < ch_tokens * ch_heads; ++i)
     weights.push_back(float(random.below(4) - 1));
   std::vector<std::int32_t> expected(std::size_t(ch_tokens - ch_cut) * most);
   int ties = 0;
   for (int row = most; row < ch_tokens; ++row) {
-    auto scores = ch_scores(rows, weights, row);
-    std::ranges::copy(ch_best(scores, most), expected.begin() + (row - ch_cut) * most);
-    std::ranges::sort(scores, std::greater<>());
-    ties += scores[most - 1] == scores[most];
+    const auto scores = index_scores(rows, weights, row);
+    std::ranges::copy(highest_places(scores, most), expected.begin() + (row - ch_cut) * most);
+    ties += has_tie(scores, most);
   }
   CHECK(ties > 20);
   for (const kv_type type : {kv_type::f32, kv_type::bf16})
@@ -220,16 +173,10 @@ TEST_CASE("CUDA: an indexer's choice is the best but for what its keys are round
     const double bound = 2 * share * 3 * std::sqrt(double(ch_heads) * ch_dim);
     double worst = 0;
     for (int row = ch_cut; row < ch_tokens; row += 7) {
-      const auto scores = ch_scores(rows, weights, row);
+      const auto scores = index_scores(rows, weights, row);
       const std::span picked(&chosen[std::size_t(row - ch_cut) * most], most);
       CHECK(std::ranges::adjacent_find(picked, std::greater_equal<>()) == picked.end());
-      double least = 1e9, best = -1e9;
-      for (int t = 0; t <= row; ++t)
-        if (std::ranges::binary_search(picked, t))
-          least = std::min(least, scores[std::size_t(t)]);
-        else
-          best = std::max(best, scores[std::size_t(t)]);
-      worst = std::max(worst, best - least);
+      worst = std::max(worst, regret(scores, picked));
     }
     CHECK(worst < bound);
   }
@@ -238,7 +185,7 @@ TEST_CASE("CUDA: an indexer's choice is the best but for what its keys are round
 TEST_CASE("CUDA: each KV head chooses the blocks of its highest products, and the last ones, on every schedule") {
   constexpr int size = 21, best = 14, last = 2, most = size * best; // beyond a partition
   generator random(10);
-  const auto rows = ch_whole_numbers(random, ch_kv_heads, 8);
+  const auto rows = whole_number_rows(random, ch_tokens, ch_kv_heads, 8);
   const auto blocks = [](position_choice& to, std::size_t count) {
     to.reset(count, most, key_blocks{size, last}, ch_kv_heads);
   };
@@ -251,7 +198,7 @@ TEST_CASE("CUDA: each KV head chooses the blocks of its highest products, and th
   int negative = 0;
   for (int row = ch_cut; row < ch_tokens; ++row)
     for (int head = 0; head < ch_kv_heads; ++head) {
-      const auto products = ch_products(rows, ch_kv_heads, row, head);
+      const auto products = index_products(rows, ch_kv_heads, row, head);
       std::vector<double> scores;
       for (std::size_t t = 0; t < products.size(); t += size)
         scores.push_back(*std::max_element(products.begin() + std::ptrdiff_t(t),
@@ -259,7 +206,7 @@ TEST_CASE("CUDA: each KV head chooses the blocks of its highest products, and th
       negative += std::ranges::count_if(scores, [](double s) { return s <= 0; }) > 0;
       std::fill(scores.end() - last, scores.end(), 1e9);
       std::vector<std::int32_t> expected;
-      for (const int b : ch_best(scores, best))
+      for (const int b : highest_places(scores, best))
         for (int t = b * size; t < std::min((b + 1) * size, row + 1); ++t)
           expected.push_back(t);
       REQUIRE(int(expected.size()) == shape.count(row));

@@ -7,14 +7,6 @@ using namespace troupe::kernels::cuda::testing;
 
 namespace {
 
-/// A table of rotations by nothing.
-std::vector<float> still(int positions, int dim) {
-  std::vector<float> table(static_cast<std::size_t>(positions * dim));
-  for (int t = 0; t < positions; ++t)
-    std::fill_n(table.begin() + t * dim, dim / 2, 1.0f);
-  return table;
-}
-
 struct attended_shape {
   int heads, kv_heads, dim;
   kv_type type;
@@ -34,10 +26,9 @@ public:
     table_.resize(static_cast<std::size_t>(blocks));
     std::iota(table_.begin(), table_.end(), 0);
     std::shuffle(table_.begin(), table_.end(), random.engine);
-    const device_tensor rope(*device, wide(still(tokens, s.dim)), 1);
     qkv_.emplace(*device, wide(values), static_cast<std::size_t>(tokens));
     const sequence_rows all{0, tokens, 0, 0, tokens};
-    device->rope_write_kv(qkv_->view, s.heads, {}, rope.floats(), *cache_, 0, {{&all, 1}, table_});
+    device->rope_write_kv(qkv_->view, s.heads, {}, {}, *cache_, 0, {{&all, 1}, table_});
   }
 
   numbers attend(const attention_scores& how, int first, int rows) {
@@ -340,8 +331,8 @@ TEST_CASE("CUDA: q and k may be normed behind the rotation, q alone leaves the c
 
   // The other layer: one narrow head.
   const auto narrow = random.normal(4 * 4);
-  const device_tensor other(*device, wide(narrow), 1), still_there(*device, wide(still(4, 4)), 1);
-  device->rope_write_kv(other.view, heads, {}, still_there.floats(), *cache, 1, {{&one, 1}, blocks});
+  const device_tensor other(*device, wide(narrow), 1);
+  device->rope_write_kv(other.view, heads, {}, {}, *cache, 1, {{&one, 1}, blocks});
   const auto after = image(1);
   const auto offset = 16 * 2 * 2 * 8;
   CHECK(std::equal(before.begin(), before.begin() + offset, after.begin()));

@@ -153,7 +153,8 @@ TEST_CASE("CUDA: the error for a missing device names its number") {
   CHECK_THROWS_AS(troupe::kernels::cuda::make_cuda_backend({.device = 99}), device_error);
 }
 
-TEST_CASE("CUDA: the rows of a sequence are rotated by its length, also between those of others") {
+TEST_CASE(
+  "CUDA: the rows of a sequence are rotated by its length, also between those of others, and not without angles") {
   const auto device = make_device();
   const int dim = 16, rows = 6, border = 8;
   const std::size_t columns = 3 * dim;
@@ -177,6 +178,7 @@ TEST_CASE("CUDA: the rows of a sequence are rotated by its length, also between 
   auto mixed = of_short;
   std::copy(of_long.begin() + 4 * columns, of_long.end(), mixed.begin() + 4 * columns);
   CHECK(rotated(both, 8, 9) == mixed);
+  CHECK(rotated({}, 8, 9) == values);
 }
 
 TEST_SUITE_END();

@@ -28,10 +28,11 @@ struct counted_template {
       ++times;
       return is.render({.messages = shaped, .tools = tools});
     };
-    return render_whole(parsed(messages), render, specials);
+    return render_whole(parsed(messages), render, plain_marks(specials), continues);
   }
 
   specials_finder specials = nullptr;
+  bool continues = false;
 
   chat_template is;
   int times = 0;
@@ -66,7 +67,7 @@ std::vector<std::size_t> ends_in(std::string_view text) {
 
 } // namespace
 
-TEST_CASE("Special tokens that users and tools write out are told from those of the template") {
+TEST_CASE("Special tokens that messages write out are told from those of the template") {
   counted_template chat("{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}<e>{% endfor %}");
   chat.specials = ends_in;
   const auto prompt = chat(R"([{"role":"system","content":"S<e>"},{"role":"user","content":"<e>a <e><e> "},)"
@@ -74,8 +75,35 @@ TEST_CASE("Special tokens that users and tools write out are told from those of 
   CHECK(chat.times == 1);
   CHECK(prompt.text == "[system]S<e><e>[user]<e>a <e><e><e>[assistant]b<e><e>[tool]c<e><e>");
   const auto user = prompt.text.find("[user]") + 6, tool = prompt.text.find("[tool]") + 6;
-  CHECK(prompt.plain_at == std::vector<std::size_t>{user, user + 5, user + 8, tool + 1});
-  CHECK(chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"<e>"}])").plain_at.empty());
+  const auto assistant = prompt.text.find("[assistant]") + 11;
+  CHECK(prompt.plain_at == std::vector<std::size_t>{9, user, user + 5, user + 8, assistant + 1, tool + 1});
+  CHECK(chat(R"([{"role":"user<e>","content":"a"},{"role":"assistant","content":"b"}])").plain_at.empty());
+  chat.continues = true;
+  const auto begun = chat(R"([{"role":"user","content":"<e>"},{"role":"assistant","content":"<e>"}])");
+  CHECK(begun.plain_at == std::vector<std::size_t>{6});
+}
+
+TEST_CASE("Special tokens in the arguments of a call are text") {
+  counted_template chat("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+                        "{{ c.function.arguments | tojson(ensure_ascii=True) }}{% endfor %}<e>{% endfor %}");
+  chat.specials = ends_in;
+  const auto prompt = chat(R"([{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function",)"
+                           R"("function":{"name":"f","arguments":{"x":["\u00e9<e>",1]}}}]}])");
+  CHECK(prompt.text == R"({"x": ["\u00e9<e>", 1]}<e>)");
+  CHECK(prompt.plain_at == std::vector<std::size_t>{prompt.text.find("<e>")});
+}
+
+TEST_CASE("Templates still find the reasoning in what an assistant said, though its tokens are special") {
+  counted_template chat("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}");
+  chat.specials = [](std::string_view text) {
+    std::vector<std::size_t> places;
+    for (auto at = text.find('<'); at != text.npos; at = text.find('<', at + 1))
+      places.push_back(at);
+    return places;
+  };
+  CHECK(chat(R"([{"role":"assistant","content":"<think>a</think>b<e>"}])").plain_at == std::vector<std::size_t>{1});
+  CHECK(chat(R"([{"role":"assistant","content":"<think>"}])").plain_at.empty());
+  CHECK(chat(R"([{"role":"user","content":"<think>"}])").plain_at == std::vector<std::size_t>{0});
 }
 
 TEST_CASE("Marks of special tokens stay with texts that are moved, or written as JSON") {

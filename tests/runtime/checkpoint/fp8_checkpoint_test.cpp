@@ -1,6 +1,9 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/formats/e4m3.hpp"
+#include "runtime/checkpoint/quantised/fp4_tensors.hpp"
 #include "runtime/checkpoint/quantised/fp8_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/quantised_checkpoint.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/decoder/decoder.hpp"
 #include "runtime/model/decoder/memory_estimate.hpp"
@@ -11,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 using namespace troupe;
@@ -66,6 +70,21 @@ std::string fp8_file() {
   return to.file();
 }
 
+/// Codes are multiplied as they are, and sums by scales; expanded weights, whose logits are `want`, are rounded to the type
+/// of activations.
+void check_near(const std::vector<float>& got, const std::vector<float>& want, const troupe::precision& precision) {
+  if (precision.weights == kernels::quantization::int8) {
+    CHECK(got == want);
+    return;
+  }
+  double largest = 0, worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    largest = std::max(largest, std::abs(double(want[i])));
+    worst = std::max(worst, std::abs(double(got[i]) - want[i]));
+  }
+  CHECK(worst < largest * (precision.compute == dtype::f32 ? 1e-5 : 0.03));
+}
+
 std::string config_with(const std::string& quantization) {
   auto config = content(data() / "golden/llama-gqa/config.json");
   return config.insert(config.find('{') + 1, "\"quantization_config\": " + quantization + ", ");
@@ -73,8 +92,8 @@ std::string config_with(const std::string& quantization) {
 
 constexpr const char* compressed = R"({"quant_method": "compressed-tensors", "format": "float-quantized"})";
 
-std::vector<float> last_logits(const checkpoint& tensors, const model_config& config, precision precision) {
-  const std::vector<token_id> ids{1, 5, 9, 200, 3};
+std::vector<float> logits_behind(const checkpoint& tensors, const model_config& config, precision precision,
+                                 const std::vector<token_id>& ids) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   const auto weights = load_weights(tensors, config, *backend, precision);
   CHECK(weights->bytes == estimate_memory(tensors, config, precision, *backend, {}).weights);
@@ -90,6 +109,10 @@ std::vector<float> last_logits(const checkpoint& tensors, const model_config& co
   graph.forward(ids, {{&all, 1}, blocks}, {&last, 1}, *cache, out);
   backend->download(logits.data(), out);
   return logits;
+}
+
+std::vector<float> last_logits(const checkpoint& tensors, const model_config& config, precision precision) {
+  return logits_behind(tensors, config, precision, {1, 5, 9, 200, 3});
 }
 
 /// The error message after `from` in the checkpoint's file is replaced by `to`, of the same length.
@@ -130,17 +153,7 @@ TEST_CASE("FP8 checkpoints give on a CPU the logits of their expanded weights") 
       const auto got = last_logits(*source.tensors, source.config, precision);
       const auto want = last_logits(expanded, golden.config, precision);
       CHECK(got != last_logits(*golden.tensors, golden.config, precision));
-      if (precision.weights == kernels::quantization::int8) {
-        CHECK(got == want);
-        continue;
-      }
-      // Codes are multiplied as they are, and sums by scales; expanded weights are rounded to the type of activations.
-      double largest = 0, worst = 0;
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        largest = std::max(largest, std::abs(double(want[i])));
-        worst = std::max(worst, std::abs(double(got[i]) - want[i]));
-      }
-      CHECK(worst < largest * (precision.compute == dtype::f32 ? 1e-5 : 0.03));
+      check_near(got, want, precision);
     }
   }
 }
@@ -208,16 +221,7 @@ TEST_CASE("FP8 with a scale for each block keeps its bytes, and gives the logits
          {precision(dtype::f32), precision(dtype::bf16), precision(dtype::bf16, kernels::quantization::int8)}) {
       const auto got = last_logits(*opened, golden.config, precision);
       const auto want = last_logits(expanded, golden.config, precision);
-      if (precision.weights == kernels::quantization::int8) {
-        CHECK(got == want);
-        continue;
-      }
-      double largest = 0, worst = 0;
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        largest = std::max(largest, std::abs(double(want[i])));
-        worst = std::max(worst, std::abs(double(got[i]) - want[i]));
-      }
-      CHECK(worst < largest * (precision.compute == dtype::f32 ? 1e-5 : 0.03));
+      check_near(got, want, precision);
     }
   }
 }
@@ -324,4 +328,125 @@ TEST_CASE("Configurations say the blocks of fp8, or are refused by key") {
   CHECK(read(groups + R"({"num_bits": 8, "type": "float", "block_structure": "128x"}}}})") ==
         "config.json: `quantization_config`: `config_groups`: `group_0`: `weights`: `block_structure` must be two "
         "sizes, found a string");
+}
+
+namespace {
+
+/// All matrices as floats.
+class expanded_view final : public checkpoint {
+public:
+  explicit expanded_view(const checkpoint& from) : from_(from) {
+    for (const auto& name : from.tensors())
+      if (auto info = *from.find(name); info.shape.size() == 2 && weight_format_of(info.type)) {
+        info.type = tensor_type::f32;
+        info.bytes = info.shape[0] * info.shape[1] * sizeof(float);
+        infos_.emplace(name, info);
+      }
+  }
+
+  std::string name() const override { return from_.name(); }
+  std::vector<std::string> tensors() const override { return from_.tensors(); }
+  const tensor_info* find(std::string_view tensor) const override {
+    const auto found = infos_.find(tensor);
+    return found == infos_.end() ? from_.find(tensor) : &found->second;
+  }
+  std::string where(std::string_view tensor) const override { return from_.where(tensor); }
+  tensor_data read(std::string_view tensor) const override {
+    if (!infos_.contains(tensor))
+      return from_.read(tensor);
+    const auto weights = std::make_shared<std::vector<float>>(presented_weights(from_, std::string(tensor)));
+    return {weights, weights->data()};
+  }
+
+private:
+  const checkpoint& from_;
+  std::map<std::string, tensor_info, std::less<>> infos_;
+};
+
+double alike(const std::vector<float>& a, const std::vector<float>& b) {
+  const auto product = [](const auto& x, const auto& y) {
+    return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
+  };
+  return product(a, b) / std::sqrt(product(a, a) * product(b, b));
+}
+
+} // namespace
+
+TEST_CASE("Experts in fp4 beside matrices in fp8: every code and power of two has its value, in MXFP4") {
+  constexpr std::size_t rows = 254, cols = 64;
+  constexpr float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  std::vector<std::uint8_t> codes(rows * cols / 2), scales(rows * 2);
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    codes[i] = static_cast<std::uint8_t>(i * 37 + i / 256);
+  for (std::size_t i = 0; i < scales.size(); ++i)
+    scales[i] = static_cast<std::uint8_t>(i % 2 == 0 ? i / 2 : 253 - i / 2);
+  for (const std::string scale : {"a.scale", "a.weight_scale_inv"}) {
+    auto stored = std::make_unique<memory_checkpoint>();
+    stored->put("a.weight", tensor_type::i8, {rows, cols / 2}, codes);
+    stored->put(scale, tensor_type::f8_e8m0, {rows, 2}, scales);
+    quantised_storage how;
+    how.method = quantised_storage::method_name::fp8;
+    const auto opened = open_quantised(std::move(stored), how);
+    CHECK(opened->tensors() == std::vector<std::string>{"a.weight"});
+    const auto& info = *opened->find("a.weight");
+    CHECK(info.type == tensor_type::mxfp4);
+    CHECK(info.shape == std::vector<std::size_t>{rows, cols});
+    const auto weights = presented_weights(*opened, "a.weight");
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const auto code = codes[i / 2] >> i % 2 * 4 & 15;
+      REQUIRE(weights[i] == std::ldexp(values[code], scales[i / 32] - 127));
+    }
+  }
+}
+
+TEST_CASE("DeepSeek V4 as published, with experts in fp4 and other matrices in fp8: transformers' weights and logits") {
+  const auto folder = data() / "quantised/deepseek-v4-fp4";
+  const auto source = open_model(folder.string());
+  CHECK(check_tensors(*source.tensors, source.config).empty());
+  const auto stored = open_safetensors(folder);
+  const auto opened = open_fp8(open_fp4_experts(open_safetensors(folder)), {32, 32});
+  const auto expected = json::document::load(folder / "expected.json");
+  std::size_t experts = 0;
+  for (const auto [name, samples] : expected.root()["samples"].get_object()) {
+    CAPTURE(std::string(name));
+    const auto& info = *opened->find(name);
+    const bool expert = name.find(".experts.") != name.npos;
+    CHECK(stored->find(name)->type == (expert ? tensor_type::i8 : tensor_type::f8_e4m3));
+    CHECK(info.type == (expert ? tensor_type::mxfp4 : info.shape[1] == 32 ? tensor_type::fp8 : tensor_type::fp8_32));
+    const auto weights = presented_weights(*opened, std::string(name));
+    for (json::value sample : samples.get_array())
+      CHECK(weights[sample.at(0).get_uint64().value() * info.shape[1] + sample.at(1).get_uint64().value()] ==
+            sample.at(2).get_double().value());
+    experts += expert;
+  }
+  CHECK(experts == 2 * 8 * 3);
+  CHECK(source.tensors->find("model.layers.1.mlp.experts.7.down_proj.weight")->type == tensor_type::mxfp4);
+  const auto ids = list<token_id>(expected.root()["ids"]);
+  const auto logits = list<float>(expected.root()["logits"]);
+  const expanded_view floats(*source.tensors);
+  const auto exact = logits_behind(floats, source.config, dtype::f32, ids);
+  CHECK(largest_difference(exact, logits) < 2e-3);
+  const auto as_stored = logits_behind(*source.tensors, source.config, dtype::f32, ids);
+  CHECK(as_stored != exact); // inputs of fp4 are rounded to int8
+  CHECK(alike(as_stored, logits) > 0.999);
+}
+
+TEST_CASE("Experts in fp4 whose scales are missing, of another type or shape are refused by tensor") {
+  const auto said = [](const std::function<void(memory_checkpoint&)>& change) {
+    auto stored = std::make_unique<memory_checkpoint>();
+    stored->put("a.weight", tensor_type::i8, {2, 32}, std::vector<std::uint8_t>(64));
+    stored->put("a.scale", tensor_type::f8_e8m0, {2, 2}, std::vector<std::uint8_t>(4));
+    change(*stored);
+    return failure_of([&] { open_fp4_experts(std::move(stored)); });
+  };
+  CHECK(said([](memory_checkpoint&) {}).empty());
+  CHECK(said([](memory_checkpoint& c) { c.drop("a.scale"); }) == "m.safetensors: tensor `a.weight_scale` is missing");
+  CHECK(said([](memory_checkpoint& c) {
+          c.put("a.scale", tensor_type::f32, {2, 2}, std::vector<float>(4));
+        }) == "m.safetensors: tensor `a.scale` is F32 [2, 2], expected U8 or F8_E8M0");
+  CHECK(said([](memory_checkpoint& c) { c.about("a.scale").shape = {4}; }) ==
+        "m.safetensors: tensor `a.scale` has the shape [4], expected [2, 2]");
+  CHECK(said([](memory_checkpoint& c) {
+          c.about("a.weight").shape = {4, 15};
+        }) == "m.safetensors: tensor `a.weight` has the shape [4, 15], expected rows of whole groups of 32 codes");
 }

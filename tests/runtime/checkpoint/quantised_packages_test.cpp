@@ -94,9 +94,8 @@ TEST_CASE("AutoRound's matrices have the values that the package computes, in ea
     const bool awq = folder == "auto-round-awq";
     const auto how = storage_said(
       R"("quant_method": "auto-round", "bits": 4, "group_size": 32, "packing_format": ")" + packing + "\"" +
-      (awq ? R"(, "extra_config": {"whole4": {"group_size": -1}})"
-           : R"(, "extra_config": {".*etric2": {"bits": 2}, "a": {"bits": 3}, "b": {"bits": 5}, "c": {"bits": 6},
-              "d": {"bits": 7}, "e": {"bits": 8}, "whole\\d": {"group_size": -1}, ".*small": {"group_size": 16}})"));
+      R"(, "extra_config": {"b": {"bits": 5}, "c": {"bits": 6}, "d": {"bits": 7}, "whole\\d": {"group_size": -1})" +
+      (awq ? "}" : R"(, ".*etric2": {"bits": 2}, "a": {"bits": 3}, "e": {"bits": 8}, ".*small": {"group_size": 16}})"));
     const auto stored = open_safetensors(package_folder(folder));
     const auto opened = open_quantised(open_safetensors(package_folder(folder)), how);
     for (const auto& stem : matrices_in(*stored)) {
@@ -127,7 +126,7 @@ TEST_CASE("AutoRound's matrices have the values that the package computes, in ea
 
 TEST_CASE("Folders of HQQ and AutoRound whose modules have bits and groups of their own") {
   const auto expected = json::document::load(data() / "packages/models.json");
-  for (const std::string name : {"hqq-mixed", "auto-round-mixed"}) {
+  for (const std::string name : {"hqq-mixed", "auto-round-mixed", "auto-round-floats"}) {
     CAPTURE(name);
     const auto source = open_model((data() / "quantised" / name).string());
     CHECK(check_tensors(*source.tensors, source.config).empty());
@@ -185,6 +184,9 @@ TEST_CASE("AutoRound's configuration: layouts of older and newer versions, and r
     CHECK(how.group == 64);
   }
   CHECK(storage_said(R"("quant_method": "intel/auto-round", "backend": "autoround:exllamav2")").method == gptq);
+  CHECK(storage_said(start + R"(, "packing_format": "auto_round:llm_compressor", "data_type": "nv_fp", "act_bits": 4,
+    "act_data_type": "nv_fp4_with_static_gs", "extra_config": {"a": {"data_type": "mx_fp_rceil"}})")
+          .method == compressed);
   const auto blocks = storage_said(
     R"("quant_method": "auto-round", "packing_format": "auto_round:fp8", "bits": 8, "data_type": "fp", "act_bits": 8,
        "group_size": [128, 128], "weight_block_size": [128, 128])");
@@ -204,13 +206,17 @@ TEST_CASE("What AutoRound folders cannot have is refused by key and value") {
   const std::string start = R"("quant_method": "auto-round", "bits": 4, "group_size": 64)";
   const std::string at = "config.json: `quantization_config`: ";
   const std::string layouts =
-    ", supported is auto_round, auto_round:auto_gptq, auto_round:gptqmodel, auto_round:auto_awq, auto_round:fp8 or "
-    "auto_round:fp8_static";
+    ", supported is auto_round, auto_round:auto_gptq, auto_round:gptqmodel, auto_round:auto_awq, auto_round:fp8, "
+    "auto_round:fp8_static or auto_round:llm_compressor";
   CHECK(storage_refusal(start + R"(, "packing_format": "auto_round:mxfp4")") ==
         at + "`packing_format` is `auto_round:mxfp4`" + layouts);
   CHECK(storage_refusal(start + R"(, "backend": "auto_round:marlin")") ==
         at + "`backend` is `auto_round:marlin`" + layouts);
   CHECK(storage_refusal(start + R"(, "data_type": "mx_fp")") == at + "`data_type` is `mx_fp`, supported is int");
+  CHECK(storage_refusal(start + R"(, "packing_format": "auto_round:llm_compressor", "data_type": "mx_int")") ==
+        at + "`data_type` is `mx_int`, supported is mx_fp or nv_fp in this layout");
+  CHECK(storage_refusal(start + R"(, "packing_format": "auto_round:llm_compressor_nvfp4_e5m3")") ==
+        at + "`packing_format` is `auto_round:llm_compressor_nvfp4_e5m3`" + layouts);
   CHECK(storage_refusal(start + R"(, "act_bits": 8)") == at + "`act_bits` is 8, supported is 16");
   CHECK(storage_refusal(start + R"(, "rotation_config": {"hadamard_type": "hadamard"})") ==
         at + "`rotation_config`: weights that AutoRound rotated are not supported");
@@ -222,7 +228,7 @@ TEST_CASE("What AutoRound folders cannot have is refused by key and value") {
   CHECK(storage_refusal(R"("quant_method": "auto-round", "bits": 4, "group_size": 0)") ==
         at + "`group_size` is 0, supported is a positive number or -1");
   CHECK(storage_refusal(R"("quant_method": "auto-round", "bits": 8, "packing_format": "auto_round:auto_awq")") ==
-        at + "`bits` is 8, supported is 4 in AWQ's layout");
+        at + "`bits` is 8, supported is 4 to 7 in AWQ's layout");
   CHECK(storage_refusal(start + R"(, "extra_config": {"a.*": {"bits": 8, "data_type": "nv_fp"}})") ==
         at + "`extra_config`: `a.*`: `data_type` is `nv_fp`, supported is int");
   CHECK(storage_refusal(start + R"(, "extra_config": {"a": {"rotation_config": {"x": 1}}})") ==

@@ -179,6 +179,43 @@ inline void check_golden(const std::string& model, isa target, double logprob_bo
   CHECK(worst_logprob < logprob_bound);
 }
 
+/// Logits of a tiny checkpoint are transformers' at several positions, in f32. Each is computed from the start, as far as
+/// a rotation may depend on the length.
+inline void check_tiny(const model_source& source, const std::string& model, isa target) {
+  CAPTURE(model);
+  CAPTURE(std::string(to_string(target)));
+  engine e(source, target, 1, dtype::f32);
+  const auto document = json::document::load(data() / model / "expected.json");
+  const auto ids = list<token_id>(document.root()["ids"]);
+  const auto positions = list<int>(document.root()["positions"]);
+  json::array expected;
+  REQUIRE(!document.root()["logits"].get(expected));
+  REQUIRE(positions.size() > 3);
+  for (std::size_t i = 0; i < positions.size() && positions[i] < source.config.max_context; ++i) {
+    CAPTURE(positions[i]);
+    const std::vector<token_id> until(ids.begin(), ids.begin() + positions[i] + 1);
+    const auto got = e.step({{until, 0, first_blocks(until.size())}}, true).back();
+    CHECK(largest_difference(got, list<float>(expected.at(i))) < 2e-4);
+  }
+}
+
+/// Logits computed in bf16 stay within `times` of what rounding explains.
+inline void check_bf16(const model_source& source, const std::string& model, isa target, double times = 1) {
+  CAPTURE(model);
+  CAPTURE(std::string(to_string(target)));
+  engine e(source, target, 2, dtype::bf16);
+  const auto document = json::document::load(data() / model / "expected.json");
+  json::array cases;
+  REQUIRE(!document.root()["cases"].get(cases));
+  for (json::value c : cases) {
+    const auto ids = list<token_id>(c["ids"]);
+    const auto expected = list<float>(c["last_logits"]);
+    const double worst = largest_difference(e.step({{ids, 0, first_blocks(ids.size())}}, true).back(), expected);
+    CHECK(worst < bf16_bound(source.config, expected) * times);
+    CHECK(worst > 2e-4); // else it was not computed in bf16
+  }
+}
+
 /// A backend for each of three random schedules, 1 to 3.
 using backend_maker = std::function<std::unique_ptr<kernels::backend>(int round)>;
 

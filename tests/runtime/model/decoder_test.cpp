@@ -28,46 +28,17 @@ TEST_CASE("Golden checkpoints: logits, greedy tokens and log-probabilities are t
 
 TEST_CASE("Golden checkpoints: computed in bf16, logits stay within what rounding explains") {
   for (const auto& model : golden_models)
-    for (const isa target : targets()) {
-      CAPTURE(model);
-      CAPTURE(std::string(to_string(target)));
-      const auto source = open("golden/" + model);
-      engine e(source, target, 2, dtype::bf16);
-      const auto document = json::document::load(data() / "golden" / model / "expected.json");
-      json::array cases;
-      REQUIRE(!document.root()["cases"].get(cases));
-      for (json::value c : cases) {
-        const auto ids = list<token_id>(c["ids"]);
-        const auto expected = list<float>(c["last_logits"]);
-        const auto got = e.step({{ids, 0, first_blocks(ids.size())}}, true).back();
-        const double worst = largest_difference(got, expected);
-        CHECK(worst < bf16_bound(source.config, expected));
-        CHECK(worst > 2e-4); // else it was not computed in bf16
-      }
-    }
+    for (const isa target : targets())
+      check_bf16(open("golden/" + model), "golden/" + model, target);
 }
 
 TEST_CASE(
   "Tiny checkpoints: biases, windows by layer, odd head sizes, rope scaling and shards give transformers' logits") {
   for (const auto& model : tiny_models)
     for (const isa target : targets()) {
-      CAPTURE(model);
-      CAPTURE(std::string(to_string(target)));
       const auto source = open("tiny/" + model);
       CHECK(check_tensors(*source.tensors, source.config).empty());
-      engine e(source, target, 1, dtype::f32);
-      const auto document = json::document::load(data() / "tiny" / model / "expected.json");
-      const auto ids = list<token_id>(document.root()["ids"]);
-      const auto positions = list<int>(document.root()["positions"]);
-      json::array expected;
-      REQUIRE(!document.root()["logits"].get(expected));
-      REQUIRE(positions.size() > 3);
-      for (std::size_t i = 0; i < positions.size() && positions[i] < source.config.max_context; ++i) {
-        CAPTURE(positions[i]);
-        const std::vector<token_id> until(ids.begin(), ids.begin() + positions[i] + 1);
-        const auto got = e.step({{until, 0, first_blocks(until.size())}}, true).back();
-        CHECK(largest_difference(got, list<float>(expected.at(i))) < 2e-4);
-      }
+      check_tiny(source, "tiny/" + model, target);
     }
 }
 

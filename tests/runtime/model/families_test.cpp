@@ -121,10 +121,10 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
         "models of the family `deepseek_v32` need attention over positions that an indexer chooses, which CPUs and "
         "single NVIDIA GPUs compute; this is basic");
   const auto compressed = open("families/deepseek-v4");
-  const std::string no_entries = "models of the family `deepseek_v4` need attention over compressed keys, which only a "
-                                 "CPU without ranks computes so far; this is ";
-  CHECK(failure_of([&] { load_weights(*compressed.tensors, compressed.config, backend, dtype::f32); }) ==
-        no_entries + "basic");
+  CHECK(
+    failure_of([&] { load_weights(*compressed.tensors, compressed.config, backend, dtype::f32); }) ==
+    "models of the family `deepseek_v4` need attention over compressed keys, which only CPUs compute so far; this is "
+    "basic");
   auto later = open("families/glm-moe-dsa");
   later.config.span = layer_span{1, 4, false, true};
   const auto cpu = kernels::make_cpu_backend({.threads = 1});
@@ -156,23 +156,10 @@ TEST_CASE("Tiny families: transformers' logits at several positions, in f32 on e
   for (const auto& model : tiny_family_models)
     for (const isa target : targets()) {
       CAPTURE(model);
-      CAPTURE(std::string(to_string(target)));
       const auto source = open("tiny_families/" + model);
       const auto lines = check_tensors(*source.tensors, source.config);
       CHECK(lines.size() == (source.config.multimodal.empty() ? 0 : 1));
-      engine e(source, target, 1, dtype::f32);
-      const auto document = json::document::load(data() / "tiny_families" / model / "expected.json");
-      const auto ids = list<token_id>(document.root()["ids"]);
-      const auto positions = list<int>(document.root()["positions"]);
-      json::array expected;
-      REQUIRE(!document.root()["logits"].get(expected));
-      REQUIRE(positions.size() > 3);
-      for (std::size_t i = 0; i < positions.size() && positions[i] < source.config.max_context; ++i) {
-        CAPTURE(positions[i]);
-        const std::vector<token_id> until(ids.begin(), ids.begin() + positions[i] + 1);
-        const auto got = e.step({{until, 0, first_blocks(until.size())}}, true).back();
-        CHECK(largest_difference(got, list<float>(expected.at(i))) < 2e-4);
-      }
+      check_tiny(source, "tiny_families/" + model, target);
     }
 }
 
@@ -187,22 +174,10 @@ TEST_CASE("Families: logits, greedy tokens and log-probabilities are transformer
 
 TEST_CASE("Families: computed in bf16, logits stay within what rounding explains") {
   for (const auto& model : family_models) {
-    CAPTURE(model);
     const auto source = open("families/" + model);
-    engine e(source, targets().back(), 2, dtype::bf16);
-    const auto document = json::document::load(data() / "families" / model / "expected.json");
-    json::array cases;
-    REQUIRE(!document.root()["cases"].get(cases));
-    for (json::value c : cases) {
-      const auto ids = list<token_id>(c["ids"]);
-      const auto expected = list<float>(c["last_logits"]);
-      const auto got = e.step({{ids, 0, first_blocks(ids.size())}}, true).back();
-      const double worst = largest_difference(got, expected);
-      // Where two experts are nearly as good, rounding may swap them. Weights that were not trained amplify roundings.
-      const bool trained = source.config.rope.type != rope_type::longrope;
-      CHECK(worst < bf16_bound(source.config, expected) * (source.config.experts.count > 0 ? 4 : trained ? 1 : 10));
-      CHECK(worst > 2e-4); // else it was not computed in bf16
-    }
+    // Where two experts are nearly as good, rounding may swap them. Weights that were not trained amplify roundings.
+    const bool trained = source.config.rope.type != rope_type::longrope;
+    check_bf16(source, "families/" + model, targets().back(), source.config.experts.count > 0 ? 4 : trained ? 1 : 10);
   }
 }
 

@@ -245,6 +245,14 @@ TEST_CASE("Indexers: which layers choose positions, what the cache holds for the
   CHECK(half.index_layer_of(2) == 4);
   CHECK(half.index_layer_of(5) == 5);
   CHECK(kv_shape_of(half, kernels::dtype::f32, 3).layers == 6);
+  const auto turns_neighbours = [&](const char* family, const std::string& more = "") {
+    const auto config = config_of_family(family, latent + more);
+    return std::pair(config.rope.interleaved, config.indexer.pairs);
+  };
+  CHECK(turns_neighbours("deepseek_v32") == std::pair(true, false));
+  CHECK(turns_neighbours("glm_moe_dsa") == std::pair(true, true));
+  CHECK(turns_neighbours("hy_v4") == std::pair(true, true));
+  CHECK(turns_neighbours("hy_v4", R"(,"rope_interleave":false)") == std::pair(false, false)); // transformers' way
   const auto says = [&](const char* family, const std::string& more, const std::string& what) {
     CHECK(refusal_of_later(family, latent + "," + more) == "config.json: " + what);
   };

@@ -163,6 +163,11 @@ TEST_CASE("what has not arrived is computed again, which is weighed") {
   REQUIRE(r.choose(1, q)->replica == prefiller);
   const auto other = behind_first(prompt_query(2000, 3, 5)); // as behind a border of LongRoPE: other blocks
   CHECK(r.move(prefiller, answerer, 1, 2, other).why == move_choice::reason::dearer);
+  const auto before = r.lengths().scores().answers;
+  auto report = quiet_report(prefiller);
+  report.ended = {{.request = 1, .tokens = 2}};
+  r.take(report);
+  CHECK(r.lengths().scores().answers == before + 1); // it has kept its number
 }
 
 TEST_CASE("a replica that has failed is neither chosen nor moved to") {

@@ -114,12 +114,12 @@ TEST_CASE("how long an answer becomes is learned from answers to alike prompts, 
 }
 
 TEST_CASE("a request that goes on in another replica is learned from under its new number") {
-  router r;
+  router r(true); // else it would rather stay
   r.start(0, 1, usual), r.start(1, 1, usual);
   r.choose(1, prompt(100, 1, 1000));
   auto there = prompt(100, 1, 1000);
   there.answered = 5;
-  r.move(0, 1, 1, 2, there);
+  REQUIRE(r.move(0, 1, 1, 2, there).why == move_choice::reason::moves);
   auto load = idle_report(1);
   load.ended = {{1, 50, false}};
   r.take(load);
@@ -348,4 +348,21 @@ TEST_CASE("a chain of blocks has the hashes of the prefix cache, and depends on 
   CHECK(rotation_of(50, borders) == 2);
   CHECK(chain_root(9, 0) == 9);
   CHECK(chain_root(9, 1) != chain_root(9, 2));
+}
+
+TEST_CASE("of requests that ended without a report, the last few alone are remembered, whose report may yet come") {
+  awaited_answers answers;
+  constexpr std::uint64_t running = 1;
+  answers.await(running, prompt(20, 0, 100));
+  for (std::uint64_t request = 2; request < 5000; ++request) {
+    answers.await(request, prompt(20, 0, 100));
+    answers.end(request);
+  }
+  CHECK(answers.size() < 300);
+  CHECK(!answers.known());
+  answers.learn({.request = 4999, .tokens = 7});
+  CHECK(answers.known());
+  const auto before = answers.size();
+  answers.learn({.request = running, .tokens = 9});
+  CHECK(answers.size() == before - 1);
 }

@@ -17,6 +17,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -535,6 +536,24 @@ inline void check_transcripts(machine& m, const submission& a) {
     CAPTURE(i);
     CHECK(m.transcripts[{a.request, i}] == solo(a, i));
   }
+}
+
+/// So many different tokens, of which none acts as EOS.
+inline std::vector<token_id> numbered_tokens(int count, token_id first = 11) {
+  std::vector<token_id> result(static_cast<std::size_t>(count));
+  std::iota(result.begin(), result.end(), first);
+  return result;
+}
+
+/// Runs a request and returns how much of its prompt was cached.
+inline int cached_of(machine& m, std::uint64_t id, std::vector<token_id> prompt, int answer = 1) {
+  const auto a = make(id, std::move(prompt), answer);
+  submit(m, a);
+  m.drain();
+  check_transcripts(m, a);
+  const auto started = m.sched.collect_started();
+  REQUIRE(started.size() == 1);
+  return started.front().cached_tokens;
 }
 
 } // namespace troupe::testing

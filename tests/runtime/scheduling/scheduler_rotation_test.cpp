@@ -13,27 +13,6 @@ scheduler_limits with_border(std::int32_t border) {
   return limits;
 }
 
-/// So many different tokens, of which none acts as EOS.
-std::vector<token_id> tokens(int count, token_id first = 11) {
-  std::vector<token_id> result(static_cast<std::size_t>(count));
-  for (auto& t : result)
-    t = first++;
-  return result;
-}
-
-/// Runs a request of one token and returns how much of its prompt was cached.
-int cached(machine& m, std::uint64_t id, std::vector<token_id> prompt, prefix_salt salt = 0) {
-  auto a = make(id, std::move(prompt), 1);
-  if (salt != 0)
-    a.features = std::make_shared<const row_features>(row_features{.salt = salt});
-  submit(m, a);
-  m.drain();
-  check_transcripts(m, a);
-  const auto started = m.sched.collect_started();
-  REQUIRE(started.size() == 1);
-  return started.front().cached_tokens;
-}
-
 } // namespace
 
 TEST_CASE("a sequence that grows beyond a border is computed again, and only then") {
@@ -42,7 +21,7 @@ TEST_CASE("a sequence that grows beyond a border is computed again, and only the
     for (const int prompt : {60, 64, 65}) {
       CAPTURE(prompt);
       machine m(100, cache, with_border(64));
-      const auto a = make(1, tokens(prompt), 12);
+      const auto a = make(1, numbered_tokens(prompt), 12);
       submit(m, a);
       m.drain();
       check_transcripts(m, a);
@@ -58,32 +37,32 @@ TEST_CASE("a sequence that grows beyond a border is computed again, and only the
 TEST_CASE("cached prefixes are of use to sequences on the same side of a border alone") {
   const restored_borders restore;
   machine m(200, true, with_border(64));
-  CHECK(cached(m, 1, tokens(64)) == 0);
-  CHECK(cached(m, 2, tokens(60)) == 48);
-  CHECK(cached(m, 3, tokens(80)) == 0); // beyond
-  CHECK(cached(m, 4, tokens(90)) == 80);
-  CHECK(cached(m, 5, tokens(50)) == 48);
-  const auto grows = make(6, tokens(60, 200), 20); // crosses: its blocks are found under both rotations
+  CHECK(cached_of(m, 1, numbered_tokens(64)) == 0);
+  CHECK(cached_of(m, 2, numbered_tokens(60)) == 48);
+  CHECK(cached_of(m, 3, numbered_tokens(80)) == 0); // beyond
+  CHECK(cached_of(m, 4, numbered_tokens(90)) == 80);
+  CHECK(cached_of(m, 5, numbered_tokens(50)) == 48);
+  const auto grows = make(6, numbered_tokens(60, 200), 20); // crosses: its blocks are found under both rotations
   submit(m, grows);
   m.drain();
   m.sched.collect_started();
   check_transcripts(m, grows);
-  CHECK(cached(m, 7, tokens(64, 200)) == 48);
-  auto whole = tokens(60, 200);
+  CHECK(cached_of(m, 7, numbered_tokens(64, 200)) == 48);
+  auto whole = numbered_tokens(60, 200);
   const auto& answer = m.transcripts[{6, 0}];
   whole.insert(whole.end(), answer.begin(), answer.end());
   REQUIRE(whole.size() == 80);
-  CHECK(cached(m, 8, whole) == 64);
+  CHECK(cached_of(m, 8, whole) == 64);
 }
 
 TEST_CASE("beams and siblings cross a border, also with few blocks") {
   const restored_borders restore;
   for (const int blocks : {14, 40}) {
     machine m(blocks, true, with_border(64));
-    auto beams = make(1, tokens(58), 20);
+    auto beams = make(1, numbered_tokens(58), 20);
     auto& params = beams.sampling;
     params.techniques.set(troupe::beams({.width = 3}));
-    const auto siblings = make(2, tokens(50, 300), 24, 3);
+    const auto siblings = make(2, numbered_tokens(50, 300), 24, 3);
     submit(m, beams);
     submit(m, siblings);
     m.drain();
@@ -99,7 +78,7 @@ TEST_CASE("guesses end at a border") {
   const auto limits = with_border(64);
   const auto guesses = std::make_shared<test_guesser>(3, 1.0);
   machine m(100, true, limits, 0, guesses);
-  const auto a = make(1, tokens(40), 50);
+  const auto a = make(1, numbered_tokens(40), 50);
   submit(m, a);
   m.drain();
   check_transcripts(m, a);

@@ -2,8 +2,6 @@
 #include "runtime/techniques/beams/technique.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
-#include <numeric>
-
 using namespace troupe;
 using namespace troupe::testing;
 
@@ -14,24 +12,6 @@ scheduler_limits with_states() {
   limits.recurrent = recurrent_layers = true;
   limits.most_guesses = 4;
   return limits;
-}
-
-/// So many different tokens, of which none acts as EOS.
-std::vector<token_id> numbered_tokens(int count, token_id first = 11) {
-  std::vector<token_id> result(static_cast<std::size_t>(count));
-  std::iota(result.begin(), result.end(), first);
-  return result;
-}
-
-/// Runs a request and returns how much of its prompt was cached.
-int cached_of(machine& m, std::uint64_t id, std::vector<token_id> prompt, int answer = 1) {
-  const auto a = make(id, std::move(prompt), answer);
-  submit(m, a);
-  m.drain();
-  check_transcripts(m, a);
-  const auto started = m.sched.collect_started();
-  REQUIRE(started.size() == 1);
-  return started.front().cached_tokens;
 }
 
 } // namespace

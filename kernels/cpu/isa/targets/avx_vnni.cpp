@@ -1,15 +1,26 @@
-#include "kernels/cpu/isa/attention_kernel.hpp"
-#include "kernels/cpu/isa/index_kernel.hpp"
-#include "kernels/cpu/isa/linear_kernel.hpp"
-#include "kernels/cpu/isa/row_kernels.hpp"
+#include "kernels/cpu/isa/quantised_kernel.hpp"
 
 namespace troupe::kernels {
+namespace {
 
+void linear(const linear_op& op, const linear_task& task, float* scratch) {
+  if (is_grouped(op.kind))
+    linear_quantised(op, task, scratch);
+  else
+    avx2_target().linear(op, task, scratch);
+}
+
+} // namespace
+
+/// AVX-VNNI only has instructions for dots of integers.
 const target& avx_vnni_target() {
-  static constexpr target table{tile_rows,        tile_rows,       512,      false,  wide_queries, narrow_queries,
-                                linear,           quantised_rows,  quantise, widen,  rms_norm,     rope_write_kv,
-                                attend_partition, score_positions, merge,    finish, layer_norm,   scale,
-                                add_scaled,       narrow,          low_rank};
+  static const target table = [] {
+    target to = avx2_target();
+    to.linear = linear;
+    to.quantised_rows = quantised_rows;
+    to.quantise = quantise;
+    return to;
+  }();
   return table;
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/techniques/speculation/technique.hpp"
 #include "tests/api/embed/branching_drafter.hpp"
 #include "tests/emulation/cuda/memory.hpp"
+#include "tests/runtime/execution/gpu/steady_decoding.hpp"
 #include "tests/runtime/execution/gpu/tiny_engine.hpp"
 
 using namespace troupe;
@@ -131,16 +132,9 @@ TEST_CASE("steady decoding of a model with recurrent layers on a GPU waits for n
   REQUIRE(engine.status().now == load_status::stage::ready);
   auto g = ignoring_eos({3, 14, 21}, 40);
   g.sampling.techniques.set(speculated_by(speculation::off)); // steps with guesses are no recorded ones
-  listener l;
-  engine.submit(g, l);
-  REQUIRE(l.wait_for_tokens(10));
-  const auto before = counted();
-  REQUIRE(l.wait_for_tokens(34));
-  const auto after = counted();
+  const auto [before, after] = steady_decoding(engine, g, 34, 15);
   CHECK(after.waits == before.waits);
   CHECK(after.allocations == before.allocations);
-  CHECK(after.replays >= before.replays + 15);
-  REQUIRE(l.wait());
 }
 
 TEST_CASE("states and snapshots of recurrent layers on a GPU take what the memory plan says") {

@@ -44,6 +44,13 @@ TEST_CASE("each field that asks for a guide yields its source") {
   CHECK_FALSE(strict->compact);
   CHECK(strict->closed);
   CHECK_FALSE(guide_in(R"({"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}}})")->closed);
+  for (const auto* type : {"json_object", "json_schema"}) { // as llama.cpp's clients write it
+    const auto bare = guide_in(R"({"response_format":{"type":")" + std::string(type) + R"(","schema":{"const":1}}})");
+    CHECK(bare->what == guide_kind::json_schema);
+    CHECK(bare->text == R"({"const":1})");
+    CHECK(bare->field == "response_format.schema");
+  }
+  CHECK(guide_in(R"({"response_format":{"type":"json_object","schema":null}})")->what == guide_kind::json_object);
   const auto tag = guide_in(R"({"response_format":{"type":"structural_tag","structures":[],"triggers":["<f"]}})");
   CHECK(tag->what == guide_kind::structural_tag);
   CHECK(tag->text.find("triggers") != std::string::npos);
@@ -91,6 +98,7 @@ TEST_CASE("wrong shapes and contradictions are refused by name") {
          {R"({"response_format":{}})", "response_format.type"},
          {R"({"response_format":{"type":"xml"}})", "response_format.type"},
          {R"({"response_format":{"type":"json_schema"}})", "response_format.json_schema"},
+         {R"({"response_format":{"type":"json_object","schema":[]}})", "response_format.schema"},
          {R"({"response_format":{"type":"json_schema","json_schema":{"name":"n"}}})",
           "response_format.json_schema.schema"},
          {R"({"response_format":{"type":"json_schema","json_schema":{"name":1,"schema":{}}}})",
