@@ -1,5 +1,6 @@
 // Attention over compressed keys against its definition in double, and with the same bits however steps divide a text.
 #include "tests/kernels/compressed_checks.hpp"
+#include "tests/kernels/sharded/sharded_support.hpp"
 
 using namespace troupe::kernels;
 using namespace troupe::kernels::testing;
