@@ -36,9 +36,9 @@ struct served_model : model_info, std::enable_shared_from_this<served_model> {
   std::function<std::vector<token_id>(std::string_view, std::size_t most)> encode_cut;
   /// Special tokens and marks of fill-in-the-middle within the text are text; empty: no tokenizer.
   std::function<std::vector<token_id>(std::string_view)> encode_plain;
-  /// Where special tokens are written out in a text; and as `encode`, but what begins at these places is text; empty: no
+  /// Parts of a text that write special tokens out; and as `encode`, but what begins at some places is text; empty: no
   /// tokenizer.
-  std::function<std::vector<std::size_t>(std::string_view)> specials_in;
+  std::function<std::vector<std::string_view>(std::string_view)> specials_in;
   std::function<std::vector<token_id>(std::string_view, bool special, std::span<const std::size_t>)> encode_around;
   /// A query and a document, of which at most so many tokens are taken; empty: no tokenizer.
   std::function<token_pair(std::string_view, std::string_view, std::size_t most_second)> encode_pair;

@@ -82,7 +82,7 @@ std::size_t step_bytes(const planned_steps& steps) {
   const std::size_t of_rows = rows * sizeof(attention_row), list = (3 * rows + slots) * sizeof(std::int32_t),
                     works = (tiles + tiles / 4 + flash) * sizeof(attention_work);
   const std::size_t tokens = rows * sizeof(std::int32_t), gathered = steps.logit_rows * sizeof(std::int32_t),
-                    places = rows * sizeof(row_place), indices = rows * sizeof(std::int32_t),
+                    places = rows * sizeof(row_place), indices = tokens * std::max<std::size_t>(1, steps.looked_up),
                     factors = rows * sizeof(float),
                     tables = sequences * ceil_div<std::size_t>(steps.context, block_tokens) * sizeof(std::int32_t);
   // Snapshots at most at a few places of each sequence.
@@ -95,7 +95,7 @@ std::size_t step_bytes(const planned_steps& steps) {
   const auto data = tokens + gathered + places + tables + runs + plans * (of_rows + list + works);
   const auto recalled = rows * steps.recalled * sizeof(std::int32_t);
   const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 5 + 3 * plans;
-  return reserved(tokens, gathered, places, tables, indices, factors) + (runs > 0 ? reserved(runs) : 0) +
+  return reserved(indices, gathered, places, tables, indices, factors) + (runs > 0 ? reserved(runs) : 0) +
     (recalled > 0 ? reserved(recalled) : 0) + (means > 0 ? reserved(means) : 0) +
     (scores > 0 ? reserved(std::max(std::min(rows * scores, score_memory), scores)) : 0) +
     plans * reserved(of_rows, list, works) + step_stagings * reserved(data + chunks * sizeof(unpack_chunk)) +

@@ -184,14 +184,16 @@ void step_memory::enter(const stream& on, const batch& rows) {
 }
 
 const std::int32_t* step_memory::tokens(const stream& on, const std::int32_t* ids, std::size_t count) {
-  if (staged_ && same({ids, count}, staged_tokens_))
+  if (staged_ && tokens_ != nullptr && same({ids, count}, staged_tokens_))
     return tokens_;
+  tokens_ = nullptr; // the upload takes the place of what was staged
   return tokens_memory_.upload(on, ids, count);
 }
 
 const std::int32_t* step_memory::gathered(const stream& on, const std::int32_t* rows, std::size_t count) {
-  if (staged_ && same({rows, count}, staged_gathered_))
+  if (staged_ && gathered_ != nullptr && same({rows, count}, staged_gathered_))
     return gathered_;
+  gathered_ = nullptr;
   return gathered_memory_.upload(on, rows, count);
 }
 

@@ -37,7 +37,8 @@ public:
   /// Makes `rows` the batch that the functions below refer to.
   void enter(const stream& on, const batch& rows);
 
-  /// Device copies of ids in host memory.
+  /// Device copies of ids in host memory, each valid until the next one. Until then they are those staged, if these are
+  /// the same but for placeholders, which count as 0.
   const std::int32_t* tokens(const stream& on, const std::int32_t* ids, std::size_t count);
   const std::int32_t* gathered(const stream& on, const std::int32_t* rows, std::size_t count);
 

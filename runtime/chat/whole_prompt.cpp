@@ -1,9 +1,9 @@
 #include "runtime/chat/whole_prompt.hpp"
 
+#include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <random>
@@ -312,14 +312,13 @@ std::vector<message_moves> beginnings(const chat_messages& messages) {
 // -- special tokens that texts write out ------------------------------------------
 
 /// One that nobody can write, as nobody knows it ahead; digits, which no change of case, quoting or trimming alters.
-std::string mark_of_plain() {
-  return "6284" + std::to_string(std::random_device()()) + "1907";
-}
+std::string mark_of_plain() { return "6284" + std::to_string(std::random_device()()) + "1907"; }
 
-/// Whether the token opens or closes reasoning.
+/// Whether the token is one of those that open or close reasoning.
 bool is_about_reasoning(std::string_view token) {
-  constexpr auto names = std::to_array<std::string_view>({"<think>", "</think>", "[THINK]", "[/THINK]"});
-  return std::ranges::any_of(names, [&](std::string_view name) { return token.starts_with(name); });
+  return std::ranges::any_of(reasoning_formats(), [&](const reasoning_format& format) {
+    return format.begin().starts_with(token) || format.end() == token;
+  });
 }
 
 whole_prompt render_shaped(const jinja::value& given, const render_function& render) {
@@ -367,23 +366,28 @@ whole_prompt render_shaped(const jinja::value& given, const render_function& ren
 
 jinja::value plain_marks::on(const jinja::value& of) { return specials_ ? marked(of, false).value_or(of) : of; }
 
-std::optional<jinja::value> plain_marks::marked_text(const std::string& text, bool said) {
+std::optional<std::string> plain_marks::marked_text(const std::string& text, bool said) {
   std::string result;
   std::size_t done = 0;
-  for (const auto at : specials_(text)) {
-    if (said && is_about_reasoning(std::string_view(text).substr(at)))
+  for (const auto token : specials_(text)) {
+    if (said && is_about_reasoning(token))
       continue;
     if (mark_.empty())
       mark_ = mark_of_plain();
+    if (!tokens_.contains(token))
+      tokens_.emplace(token);
+    const auto at = static_cast<std::size_t>(token.data() - text.data());
     result.append(text, done, at - done).append(mark_);
     done = at;
   }
-  return result.empty() ? std::nullopt : std::optional<jinja::value>(result.append(text, done));
+  return result.empty() ? std::nullopt : std::optional(std::move(result.append(text, done)));
 }
 
 std::optional<jinja::value> plain_marks::marked(const jinja::value& of, bool said) {
-  if (of.is_string())
-    return marked_text(of.str(), said);
+  if (of.is_string()) {
+    auto text = marked_text(of.str(), said);
+    return text ? std::optional<jinja::value>(*std::move(text)) : std::nullopt;
+  }
   if (of.is(jinja::kind::sequence)) {
     std::optional<std::vector<jinja::value>> result;
     for (std::size_t i = 0; i < of.seq().items.size(); ++i)
@@ -397,27 +401,41 @@ std::optional<jinja::value> plain_marks::marked(const jinja::value& of, bool sai
   if (!of.is(jinja::kind::dict))
     return std::nullopt;
   const auto* role = of.map().find("role");
+  if (role && role->is_string() && !specials_(role->str()).empty())
+    throw failure(errc::bad_request, "a `role` must not have a special token", "messages");
   said |= role && role->is_string() && role->str() == "assistant";
-  std::optional<jinja::dict> result;
-  for (const auto& [name, value] : of.map().entries())
-    if (auto member = &value == role ? std::nullopt : marked(value, said)) {
-      if (!result)
-        result = of.map();
-      result->set(name.str(), *std::move(member));
-    }
-  return result ? std::optional<jinja::value>(*std::move(result)) : std::nullopt;
+  jinja::dict result;
+  bool changed = false;
+  for (const auto& [name, value] : of.map().entries()) {
+    auto other_name = marked_text(name.str(), said);
+    auto member = marked(value, said);
+    changed |= other_name || member;
+    result.set(other_name ? *other_name : name.str(), member ? *std::move(member) : value);
+  }
+  return changed ? std::optional<jinja::value>(std::move(result)) : std::nullopt;
 }
 
-void plain_marks::take_from(whole_prompt& from) const {
-  if (mark_.empty())
-    return;
-  std::string text;
-  std::size_t done = 0;
-  for (std::size_t at = 0; pass(from.text, mark_, at); done = at) {
-    text.append(from.text, done, at - mark_.size() - done);
-    from.plain_at.push_back(text.size());
+// Of the tokens that are not behind `text`, the last is the only one with which it may begin, or they share a beginning.
+bool plain_marks::is_marked(std::string_view text) const {
+  for (auto after = tokens_.upper_bound(text); after != tokens_.begin(); after = tokens_.upper_bound(text)) {
+    const std::string_view before = *std::prev(after);
+    if (text.starts_with(before))
+      return true;
+    const auto shared = std::ranges::mismatch(text, before).in1 - text.begin();
+    text = text.substr(0, static_cast<std::size_t>(shared));
   }
-  from.text = text.append(from.text, done);
+  return false;
+}
+
+std::string plain_marks::without(std::string_view text, std::vector<std::size_t>& plain_at) const {
+  std::string result;
+  std::size_t done = 0;
+  for (std::size_t at = 0; !mark_.empty() && pass(text, mark_, at); done = at) {
+    result.append(text.substr(done, at - mark_.size() - done));
+    if (is_marked(text.substr(at)))
+      plain_at.push_back(result.size());
+  }
+  return result.append(text.substr(done));
 }
 
 whole_prompt render_whole(const jinja::value& given, const render_function& render, plain_marks marks, bool continues) {
@@ -432,9 +450,14 @@ whole_prompt render_whole(const jinja::value& given, const render_function& rend
   } else {
     messages = marks.on(given);
   }
-  auto result = render_shaped(messages, render);
-  marks.take_from(result);
-  return result;
+  try {
+    auto result = render_shaped(messages, render);
+    result.text = marks.without(result.text, result.plain_at);
+    return result;
+  } catch (const failure& f) { // a template may quote what it refuses
+    std::vector<std::size_t> nobody_asks;
+    throw failure(f.what_failed().code, marks.without(f.what(), nobody_asks), f.what_failed().param);
+  }
 }
 
 std::optional<std::string> note_on_tools(const jinja::value& given, std::string_view prompt,

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,7 +25,7 @@ struct whole_prompt {
 };
 
 /// As tokenizer::specials_in.
-using specials_finder = std::function<std::vector<std::size_t>(std::string_view)>;
+using specials_finder = std::function<std::vector<std::string_view>(std::string_view)>;
 
 /// The marks of one prompt.
 class plain_marks {
@@ -32,18 +33,21 @@ public:
   /// `specials`: null if none are known, and nothing is marked.
   explicit plain_marks(specials_finder specials) : specials_(std::move(specials)) {}
 
-  /// The value with a mark ahead of each special token in its texts, at any depth. Roles, names of members, and the
-  /// tokens around reasoning in what an assistant said, which templates look for, stay as they are.
+  /// The value with a mark ahead of each special token in its texts and names, at any depth. The tokens around reasoning
+  /// in what an assistant said, which templates look for, stay as they are. Throws failure(bad_request) for a role with a
+  /// special token.
   jinja::value on(const jinja::value& of);
-  /// Takes the marks out of the prompt, and remembers where they were.
-  void take_from(whole_prompt& prompt) const;
+  /// The text without marks. `plain_at`: gets where tokens follow them; a template may have cut these off.
+  std::string without(std::string_view text, std::vector<std::size_t>& plain_at) const;
 
 private:
   std::optional<jinja::value> marked(const jinja::value& of, bool said); // nothing if there is no special token
-  std::optional<jinja::value> marked_text(const std::string& text, bool said);
+  std::optional<std::string> marked_text(const std::string& text, bool said);
+  bool is_marked(std::string_view text) const; // whether it begins with a token that was
 
   specials_finder specials_;
-  std::string mark_; // made with the first special token
+  std::string mark_;                          // made with the first special token
+  std::set<std::string, std::less<>> tokens_; // that have marks
 };
 
 /// `render` gives a template's prompt of messages, a list of dicts, and throws failure(bad_request) where the template

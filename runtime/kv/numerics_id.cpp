@@ -16,7 +16,7 @@ namespace troupe {
 namespace {
 
 /// Raised when kernels or the decoder come to compute other bits of K and V from the same model.
-constexpr int arithmetic_version = 5;
+constexpr int arithmetic_version = 6;
 
 std::array<std::uint64_t, 2> hash_of(const void* data, std::size_t bytes) {
   const auto h = XXH3_128bits(data, bytes);

@@ -163,12 +163,12 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
   return parts;
 }
 
-std::vector<std::size_t> added_tokens::specials_in(std::string_view text) const {
-  std::vector<std::size_t> places;
+std::vector<std::string_view> added_tokens::specials_in(std::string_view text) const {
+  std::vector<std::string_view> specials;
   for (auto hit = raw_.find(text, 0); hit; hit = raw_.find(text, hit->begin + 1))
     if (tokens_.at(hit->id).special)
-      places.push_back(hit->begin);
-  return places;
+      specials.push_back(text.substr(hit->begin, hit->end - hit->begin));
+  return specials;
 }
 
 std::size_t added_tokens::most_bytes_per_token() const {

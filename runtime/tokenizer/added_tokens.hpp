@@ -65,8 +65,8 @@ public:
   /// that are `plain`, if there is such a function, and those that begin at places of `plain_at`, which are sorted.
   std::vector<part> cut(std::string_view text, bool normalized, const std::function<bool(token_id)>& plain,
                         std::span<const std::size_t> plain_at = {}) const;
-  /// Where special tokens begin that match the original text, in order; also within others.
-  std::vector<std::size_t> specials_in(std::string_view text) const;
+  /// Parts of the original text that are special tokens, in order; also within others.
+  std::vector<std::string_view> specials_in(std::string_view text) const;
 
   /// The most bytes of text that one token covers; 0 if unbounded, because a token also covers the space around it.
   std::size_t most_bytes_per_token() const;

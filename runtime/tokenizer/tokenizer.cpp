@@ -135,7 +135,9 @@ std::vector<token_id> tokenizer::encode_plain(std::string_view text, std::span<c
   });
 }
 
-std::vector<std::size_t> tokenizer::specials_in(std::string_view text) const { return parts_->added.specials_in(text); }
+std::vector<std::string_view> tokenizer::specials_in(std::string_view text) const {
+  return parts_->added.specials_in(text);
+}
 
 std::vector<token_id> tokenizer::encode_around(std::string_view text, bool add_special_tokens,
                                                std::span<const std::size_t> plain_at) const {

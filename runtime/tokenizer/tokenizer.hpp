@@ -56,8 +56,8 @@ public:
   /// Throws as `encode`.
   std::vector<token_id> encode_plain(std::string_view text, std::span<const token_id> marks) const;
 
-  /// Where special tokens are written out in a text, in order; also within others.
-  std::vector<std::size_t> specials_in(std::string_view text) const;
+  /// Parts of a text that write special tokens out, in order; also within others.
+  std::vector<std::string_view> specials_in(std::string_view text) const;
   /// As `encode`, but what begins at places of `plain_at`, which are sorted, is text as any other.
   std::vector<token_id> encode_around(std::string_view text, bool add_special_tokens,
                                       std::span<const std::size_t> plain_at) const;

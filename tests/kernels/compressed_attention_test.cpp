@@ -1,14 +1,15 @@
 // Attention over compressed keys against its definition in double, and with the same bits however steps divide a text.
 #include "tests/kernels/compressed_checks.hpp"
+#include "tests/kernels/sharded/sharded_support.hpp"
 
 using namespace troupe::kernels;
 using namespace troupe::kernels::testing;
 
 TEST_CASE("Compressed keys: entries, the choice among them, and attention are what their definitions say") {
-  for (const auto& [rate, indexed] : ce_kinds) {
-    CAPTURE(rate);
-    generator random{unsigned(rate) + 1};
-    const compressed_case of(random, rate, indexed);
+  for (const auto& kind : ce_kinds) {
+    CAPTURE(kind.rate);
+    generator random{unsigned(kind.rate) + 1};
+    const compressed_case of(random, kind);
     const auto on = make_backend(tested_isas().back(), 2);
     ce_check(of, ce_run(*on, of, kv_type::f32, ce_parts, 3));
   }
@@ -17,12 +18,12 @@ TEST_CASE("Compressed keys: entries, the choice among them, and attention are wh
 TEST_CASE("Compressed keys: bits do not depend on how steps divide a text, on threads, on ranks or on blocks") {
   for (const isa target : tested_isas())
     for (const auto type : ce_types)
-      for (const auto& [rate, indexed] : {ce_kinds[0], ce_kinds[3]}) {
+      for (const auto& kind : {ce_kinds[0], ce_kinds[3]}) {
         CAPTURE(std::string(to_string(target)));
         CAPTURE(std::string(to_string(type)));
-        CAPTURE(rate);
-        generator random{unsigned(rate)};
-        const compressed_case of(random, rate, indexed);
+        CAPTURE(kind.rate);
+        generator random{unsigned(kind.rate)};
+        const compressed_case of(random, kind);
         const auto whole = ce_run(*make_backend(target, 1), of, type, ce_whole, 4);
         for (const auto& [threads, ranks] : {std::pair(3, 0), std::pair(2, 2), std::pair(1, ce_heads + 1)}) {
           CAPTURE(ranks);

@@ -14,7 +14,7 @@
 namespace troupe::kernels::testing {
 
 inline constexpr int ce_tokens = 330, ce_heads = 5, ce_dim = 24, ce_pairs = 5, ce_window = 21;
-inline constexpr int ce_index_heads = 7, ce_index_dim = 16, ce_top = 9;
+inline constexpr int ce_index_heads = 7, ce_index_dim = 16;
 inline constexpr float ce_eps = 1e-5f;
 inline constexpr kv_type ce_types[] = {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8};
 
@@ -81,16 +81,24 @@ struct ce_inputs {
   }
 };
 
+struct ce_kind {
+  int rate;
+  bool indexed;
+  int top = 9; // entries that are chosen
+};
+
 /// Layers of the cache: tokens' keys, entries, what these are made of, keys of the indexer, and what they are made of.
 struct compressed_case {
   ce_inputs main, index;
   bool indexed;
+  int top;
   ce_floats qkv, queries, weights, sinks;
 
-  compressed_case(generator& random, int rate, bool indexed)
-    : main(random, ce_dim, rate, indexed),
-      index(random, ce_index_dim, rate, true),
-      indexed(indexed),
+  compressed_case(generator& random, const ce_kind& kind)
+    : main(random, ce_dim, kind.rate, kind.indexed),
+      index(random, ce_index_dim, kind.rate, true),
+      indexed(kind.indexed),
+      top(kind.top),
       qkv(random.normal(ce_tokens * (ce_heads + 1) * ce_dim)),
       queries(random.normal(ce_tokens * ce_index_heads * ce_index_dim)),
       weights(random.normal(ce_tokens * ce_index_heads)),
@@ -152,7 +160,7 @@ inline ce_computed ce_run(backend& on, const compressed_case& of, kv_type type, 
   const ce_rows all_qkv(on, of.qkv), all_queries(on, of.queries), weights(on, of.weights),
     all_over(on, ce_floats(ce_tokens * ce_heads * ce_dim)), restored(on, ce_floats(ce_tokens * ce_heads * ce_dim));
   ce_computed to;
-  to.chosen.reset(ce_tokens, ce_top);
+  to.chosen.reset(ce_tokens, of.top);
   int first = 0;
   for (const int count : chunks) {
     const sequence_rows who{0, count, first, 0, first + count};
@@ -162,7 +170,7 @@ inline ce_computed ce_run(backend& on, const compressed_case& of, kv_type type, 
     on.rope_write_kv(main.rows.some(first, count), 0, {}, {}, *cache, 2, step);
     compressed.make_entries(main.how(), *cache, 2, 1, step);
     position_choice chosen;
-    chosen.reset(std::size_t(count), ce_top);
+    chosen.reset(std::size_t(count), of.top);
     if (of.indexed) {
       on.rope_write_kv(index.rows.some(first, count), 0, {}, {}, *cache, 4, step);
       compressed.make_entries(index.how(), *cache, 4, 3, step);
@@ -172,8 +180,8 @@ inline ce_computed ce_run(backend& on, const compressed_case& of, kv_type type, 
                                 step);
       const auto got = read(chosen);
       for (int row = 0; row < count; ++row) // others have chosen nothing
-        if ((first + row + 1) / of.index.rate > ce_top)
-          std::copy_n(got.begin() + row * ce_top, ce_top, to.chosen.of(std::size_t(first + row)));
+        if ((first + row + 1) / of.index.rate > of.top)
+          std::copy_n(got.begin() + row * of.top, of.top, to.chosen.of(std::size_t(first + row)));
     }
     auto q = qkv;
     q.cols = ce_heads * ce_dim;
@@ -208,8 +216,9 @@ inline std::vector<double> ce_expected(const compressed_case& of, const position
     seen.push_back(&tokens[std::size_t(t)]);
   const int ended = (row + 1) / of.main.rate;
   for (int e = 0; e < ended; ++e)
-    if (!of.indexed || ended <= ce_top ||
-        std::ranges::count(std::span(chosen.of(std::size_t(row)), ce_top), (e + 1) * of.main.rate - 1) == 1)
+    if (!of.indexed || ended <= of.top ||
+        std::ranges::count(std::span(chosen.of(std::size_t(row)), std::size_t(of.top)), (e + 1) * of.main.rate - 1) ==
+          1)
       seen.push_back(&entries[std::size_t(e)]);
   double sum = std::exp(double(of.sinks[std::size_t(head)]));
   std::vector<double> mean(ce_dim);
@@ -246,8 +255,8 @@ inline void ce_check(const compressed_case& of, const ce_computed& got) {
   double worst = 0, worst_choice = 0;
   for (int row = 0; row < ce_tokens; ++row) {
     const int ended = (row + 1) / rate;
-    if (indexed && ended > ce_top) {
-      const std::span chosen(got.chosen.of(std::size_t(row)), ce_top);
+    if (indexed && ended > of.top) {
+      const std::span chosen(got.chosen.of(std::size_t(row)), std::size_t(of.top));
       CHECK(std::ranges::is_sorted(chosen));
       double least = 1e30, most_left = -1e30;
       for (int e = 0; e < ended; ++e) {
@@ -278,7 +287,8 @@ inline void ce_check(const compressed_case& of, const ce_computed& got) {
   CHECK(worst_choice < 1e-4);
 }
 
-inline const std::vector<std::pair<int, bool>> ce_kinds{{4, true}, {16, false}, {5, true}, {40, false}};
+// The last two attend to more than a partition (256).
+inline const std::vector<ce_kind> ce_kinds{{4, true}, {16, false}, {5, true}, {40, false}, {1, false}, {1, true, 280}};
 inline const std::vector<int> ce_whole{ce_tokens}, ce_parts{1, 2, 3, 9, 1, 1, 63, 140, 1, 109};
 
 } // namespace troupe::kernels::testing

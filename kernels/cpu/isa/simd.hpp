@@ -230,18 +230,20 @@ template <class Op> // always inlined: in large functions GCC would call each op
 
 [[gnu::always_inline]] inline vec load_bf16(const std::uint16_t* p) {
   return each([=](int i) {
-    return (quad)quad_bits{std::uint32_t(p[4 * i]) << 16, std::uint32_t(p[4 * i + 1]) << 16,
-                           std::uint32_t(p[4 * i + 2]) << 16, std::uint32_t(p[4 * i + 3]) << 16};
+    typedef std::uint16_t quad_halves __attribute__((vector_size(8)));
+    quad_halves x;
+    std::memcpy(&x, p + 4 * i, sizeof x);
+    return (quad)(__builtin_convertvector(x, quad_bits) << 16);
   });
 }
 
 [[gnu::always_inline]] inline vec even_bf16(const std::uint32_t* p) {
-  return each([=](int i) { return (quad)(quad_bits{p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]} << 16); });
+  const vec x = load(reinterpret_cast<const float*>(p));
+  return each([&](int i) { return (quad)((quad_bits)x.q[i] << 16); });
 }
 [[gnu::always_inline]] inline vec odd_bf16(const std::uint32_t* p) {
-  return each([=](int i) {
-    return (quad)(quad_bits{p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]} & 0xffff0000);
-  });
+  const vec x = load(reinterpret_cast<const float*>(p));
+  return each([&](int i) { return (quad)((quad_bits)x.q[i] & 0xffff0000); });
 }
 
 /// f16 to f32: shifts into place, then scales by 2^112, which also normalises subnormals. Infinity and NaN keep their

@@ -164,6 +164,9 @@ std::vector<placed_layers> place_automatically(const engine_options& options, co
   const auto whole_block = kv_shape_of(source.config, precision, 1).block_bytes();
   return place_what_fits(name, source.config.layers, [&](const layer_span& span) {
     auto config = source.config;
+    config.span = layer_span{span.end, config.layers, false, true}; // the rest
+    if (!span.heads && !why_undivided(config).empty())
+      return false;
     config.span = span;
     const auto need = estimate_memory(
       *source.tensors, config, precision, gpu, *backend,

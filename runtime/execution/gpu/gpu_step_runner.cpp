@@ -142,8 +142,11 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
   const auto* slots = part.embeds ? wait_for_slots(plan) : nullptr;
   if (reads_tokens_ && slots != nullptr && std::ranges::any_of(slots_or_tokens_, [](token_id t) { return t < 0; }))
     read_tokens(slots);
-  if (before)
+  if (before) {
+    if (reads_tokens_)
+      tokens_ = before->tokens;
     read_rows(plan, *before);
+  }
   const auto began = timed_ ? std::make_shared<cuda::event>(true) : nullptr;
   if (began)
     began->record(backend_->queue());

@@ -63,4 +63,20 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     refuse("operations that not every device has");
 }
 
+std::string why_undivided(const model_config& config) {
+  const auto part = config.part();
+  const auto family = "models of the family `" + config.family + "` cannot be divided ";
+  const auto ahead_of = [&](int layer) { return family + "ahead of layer " + std::to_string(layer); };
+  if (config.span && (config.layer_inputs > 0 || !config.kv_layers.empty()))
+    return family + "by layers: later ones read what earlier ones keep";
+  if (config.experts.shortcut && part.first > 0 && config.is_sparse(part.first - 1))
+    return ahead_of(part.first) + ", behind which what experts of the layer before give is added";
+  for (int i = part.first; !part.embeds && i < part.end; ++i)
+    if (config.is_hashed(i))
+      return ahead_of(i) + ", whose experts depend on tokens: those layers belong to the first part";
+  if (!config.indexer.shared.empty() && config.indexer.shared[static_cast<std::size_t>(part.first)])
+    return ahead_of(part.first) + ", which takes the choice of positions of the layer before";
+  return {};
+}
+
 } // namespace troupe

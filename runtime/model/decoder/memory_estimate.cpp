@@ -59,6 +59,7 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
   steps.context = as_size(largest.context);
   steps.recurrent = config.has_states();
   steps.recalled = config.grams ? as_size(config.grams.size - 1) : 0;
+  steps.looked_up = config.grams ? as_size(config.grams.lookups()) : 0;
   steps.heads = std::max(config.heads, config.local_heads);
   steps.cache = kv_shape_of(config, precision, 0);
   std::set<std::array<int, 6>> ways;

@@ -530,24 +530,8 @@ std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, con
                                                   kernels::backend& backend, precision precision,
                                                   const progress_fn& progress, weight_cache cache) {
   check_backend(config, backend);
-  if (config.span && (config.layer_inputs > 0 || !config.kv_layers.empty()))
-    throw failure(errc::unsupported,
-                  "models of the family `" + config.family +
-                    "` cannot be divided by layers: later ones read what earlier ones keep");
-  if (config.experts.shortcut && config.part().first > 0 && config.is_sparse(config.part().first - 1))
-    throw failure(errc::unsupported,
-                  "models of the family `" + config.family + "` cannot be divided ahead of layer " +
-                    std::to_string(config.part().first) +
-                    ", behind which what experts of the layer before give is added");
-  for (int i = config.part().first; !config.part().embeds && i < config.part().end; ++i)
-    if (config.is_hashed(i))
-      throw failure(errc::unsupported,
-                    "models of the family `" + config.family + "` cannot be divided ahead of layer " +
-                      std::to_string(i) + ", whose experts depend on tokens: those layers belong to the first part");
-  if (!config.indexer.shared.empty() && config.indexer.shared[as_size(config.part().first)])
-    throw failure(errc::unsupported,
-                  "models of the family `" + config.family + "` cannot be divided ahead of layer " +
-                    std::to_string(config.part().first) + ", which takes the choice of positions of the layer before");
+  if (const auto why = why_undivided(config); !why.empty())
+    throw failure(errc::unsupported, why);
   check_sparsity(tensors, config, backend, precision);
   const auto weights = std::make_shared<model_weights>();
   weights->config = config;

@@ -71,7 +71,7 @@ TEST_CASE("imatrix measures a text, and quantize weighs errors by it") {
   }
   const auto small = run_troupe({"imatrix", "--model", golden("../tiny_encoders/bert"), "--text", text, "--out",
                                  (folder.path / "small.gguf").string(), "--windows", "2", "--threads", "1"});
-  CHECK(small.out.find(" from 128 tokens in windows of 64") != std::string::npos); // all of its context
+  CHECK(small.out.find(" from 96 tokens in windows of 48") != std::string::npos); // all of its context
   const auto other = run_troupe({"quantize", "--model", golden("llama-mha-tied"), "--to", "q4_0", "--imatrix",
                                  (folder.path / "m.gguf").string(), "--out", (folder.path / "x.gguf").string()});
   CHECK(other.status == 1);

@@ -26,10 +26,10 @@ TEST_CASE("A chat goes through the template, tools and variables included") {
 TEST_CASE("Special tokens that texts write out are text in a chat's prompt, and those of the template are tokens") {
   auto model = byte_model();
   model->specials_in = [](std::string_view text) {
-    std::vector<std::size_t> places;
+    std::vector<std::string_view> specials;
     for (auto at = text.find("<s>"); at != text.npos; at = text.find("<s>", at + 1))
-      places.push_back(at);
-    return places;
+      specials.push_back(text.substr(at, 3));
+    return specials;
   };
   model->encode_around = [](std::string_view text, bool, std::span<const std::size_t> plain_at) {
     std::vector<token_id> ids;

@@ -231,13 +231,15 @@ TEST_CASE("CUDA: groups of positions are chosen whole, as a CPU chooses them, an
   }
   for (const kv_type type : ch_types) {
     CAPTURE(to_string(type));
+    const bool turns = type != kv_type::int8;
     const auto choose = [&](ch_machine&& m, const std::vector<int>& chunks, bool crowd) {
       const auto weight = m.device->upload(norm), turn = m.device->upload(angles);
       return m.choose(
         rows, ch_heads, ones,
         [&](position_choice& to, std::size_t count) {
           to.reset(count, most,
-                   {size, static_cast<const float*>(weight.get()), 1e-5f, static_cast<const float*>(turn.get())});
+                   {size, static_cast<const float*>(weight.get()), 1e-5f,
+                    turns ? static_cast<const float*>(turn.get()) : nullptr});
         },
         chunks, crowd);
     };
@@ -252,14 +254,11 @@ TEST_CASE("CUDA: groups of positions are chosen whole, as a CPU chooses them, an
     const sequence_rows who{0, ch_tokens, 0, 0};
     const batch step{{&who, 1}, table};
     auto all = rows, factors = ones;
-    std::vector<float> still;
-    for (int i = 0; i < ch_tokens * ch_dim; ++i)
-      still.push_back(i % ch_dim < ch_dim / 2 ? 1.0f : 0.0f);
     tensor q{all.data(), dtype::f32, ch_tokens, (ch_heads + 1) * ch_dim, (ch_heads + 1) * ch_dim};
-    cpu->rope_write_kv(q, ch_heads, {}, still.data(), *cache, 0, step);
+    cpu->rope_write_kv(q, ch_heads, {}, {}, *cache, 0, step);
     q.cols = ch_heads * ch_dim;
     position_choice wanted;
-    wanted.reset(ch_tokens, most, {size, norm.data(), 1e-5f, angles.data()});
+    wanted.reset(ch_tokens, most, {size, norm.data(), 1e-5f, turns ? angles.data() : nullptr});
     dynamic_cast<sparse_attention&>(*cpu).choose_positions(
       wanted, q, {factors.data(), dtype::f32, ch_tokens, ch_heads, ch_heads}, ch_heads, *cache, 0, step);
     int differing = 0; // scores that are nearly equal may be exchanged by rounding

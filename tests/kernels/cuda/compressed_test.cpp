@@ -22,20 +22,20 @@ ce_computed ce_on_a_device(const compressed_case& of, kv_type type, std::span<co
 TEST_SUITE_BEGIN("cuda");
 
 TEST_CASE("CUDA: entries, the choice among them, and attention are what their definitions say") {
-  for (const auto& [rate, indexed] : ce_kinds) {
-    CAPTURE(rate);
-    generator random{unsigned(rate) + 1};
-    const compressed_case of(random, rate, indexed);
+  for (const auto& kind : ce_kinds) {
+    CAPTURE(kind.rate);
+    generator random{unsigned(kind.rate) + 1};
+    const compressed_case of(random, kind);
     ce_check(of, ce_on_a_device(of, kv_type::f32, ce_parts, 3));
   }
 }
 
 TEST_CASE("CUDA: bits of attention over entries do not depend on how steps divide a text, or on blocks") {
   for (const auto type : ce_types) {
-    const auto& [rate, indexed] = ce_kinds[type == kv_type::bf16 ? 3 : 0];
+    const auto& kind = ce_kinds[type == kv_type::bf16 ? 3 : 0];
     CAPTURE(std::string(to_string(type)));
-    generator random{unsigned(rate)};
-    const compressed_case of(random, rate, indexed);
+    generator random{unsigned(kind.rate)};
+    const compressed_case of(random, kind);
     const auto whole = ce_on_a_device(of, type, ce_whole, 4), parts = ce_on_a_device(of, type, ce_parts, 9);
     CHECK(std::memcmp(whole.restored.data(), parts.restored.data(), whole.restored.size() * sizeof(float)) == 0);
     CHECK(whole.chosen.positions == parts.chosen.positions);

@@ -89,7 +89,8 @@ TEST_CASE("CUDA: scores of an indexer take memory per row and position, up to a 
   CHECK(scores(1, std::size_t(32) << 20, 1) == 128 * mib);
 }
 
-TEST_CASE("CUDA: means of groups, and tokens before a row, take memory per row; entries have no second plan") {
+TEST_CASE(
+  "CUDA: means of groups, tokens before a row, and rows looked up take memory per row; entries have no second plan") {
   auto steps = one_matrix(weight_format::bf16, 16, 1);
   steps.rows = 4096;
   steps.context = 8192;
@@ -104,6 +105,9 @@ TEST_CASE("CUDA: means of groups, and tokens before a row, take memory per row; 
   steps.choice = {};
   steps.recalled = 32;
   CHECK(cuda::scratch_bytes(steps, false, mib) == plain + mib / 2);
+  steps.recalled = 0;
+  steps.looked_up = 16; // a quarter of a MiB in place of 64 KiB, twice: to embed, and to gather
+  CHECK(cuda::scratch_bytes(steps, false, mib) == plain + 2 * (mib / 4 - mib / 16));
 }
 
 TEST_SUITE_BEGIN("cuda");

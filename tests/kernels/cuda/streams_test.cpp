@@ -197,4 +197,44 @@ TEST_CASE("CUDA: a step staged ahead equals one whose inputs the ops upload, and
   CHECK(replays == 3);
 }
 
+TEST_CASE("CUDA: ids that are uploaded take the place of those staged, also if the staged ones follow again") {
+  const auto device = make_device();
+  constexpr std::size_t hidden = 64, table_rows = 10;
+  const auto values = generator(5).normal(table_rows * hidden);
+  const auto table = device->load_table({values.data(), dtype::f32, table_rows, hidden});
+  const device_tensor slots(*device, wide({std::bit_cast<float>(9)}), 1), out(*device, dtype::f32, 1, hidden),
+    all(*device, wide(values), table_rows), ones(*device, wide(std::vector<float>(hidden, 1.f)), 1);
+  const auto embedded = [&](std::int32_t id) {
+    device->embed(out.view, *table, &id);
+    return out.read();
+  };
+  const auto gathered = [&](std::int32_t row) {
+    device->rms_norm(out.view, all.view, ones.floats(), 1e-5f, &row);
+    return out.read();
+  };
+  std::vector<numbers> rows, normed;
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(table_rows); ++i) {
+    rows.push_back(embedded(i));
+    normed.push_back(gathered(i));
+  }
+  const sequence_rows who{0, 1, 0, 0, 1};
+  const std::vector<std::int32_t> blocks{0}, logit_rows{6};
+  const auto stage = [&](std::int32_t token) {
+    device->stage({{&token, 1}, {{&who, 1}, blocks}, logit_rows, false});
+    device->begin_step(static_cast<const std::int32_t*>(slots.memory.get()));
+  };
+  stage(-1);
+  CHECK(embedded(0) == rows[9]); // the placeholder's
+  CHECK(embedded(3) == rows[3]);
+  CHECK(embedded(0) == rows[0]);
+  stage(-1); // the host has read the token
+  CHECK(embedded(9) == rows[9]);
+  CHECK(embedded(0) == rows[0]);
+  stage(4);
+  for (const std::int32_t id : {4, 3, 4})
+    CHECK(embedded(id) == rows[static_cast<std::size_t>(id)]);
+  for (const std::int32_t row : {6, 2, 6})
+    CHECK(gathered(row) == normed[static_cast<std::size_t>(row)]);
+}
+
 TEST_SUITE_END();

@@ -58,11 +58,11 @@ std::string_view text_of(const jinja::value& of, std::string_view key) {
 }
 
 /// Where `<e>` is written.
-std::vector<std::size_t> ends_in(std::string_view text) {
-  std::vector<std::size_t> places;
+std::vector<std::string_view> ends_in(std::string_view text) {
+  std::vector<std::string_view> specials;
   for (auto at = text.find("<e>"); at != text.npos; at = text.find("<e>", at + 1))
-    places.push_back(at);
-  return places;
+    specials.push_back(text.substr(at, 3));
+  return specials;
 }
 
 } // namespace
@@ -77,7 +77,8 @@ TEST_CASE("Special tokens that messages write out are told from those of the tem
   const auto user = prompt.text.find("[user]") + 6, tool = prompt.text.find("[tool]") + 6;
   const auto assistant = prompt.text.find("[assistant]") + 11;
   CHECK(prompt.plain_at == std::vector<std::size_t>{9, user, user + 5, user + 8, assistant + 1, tool + 1});
-  CHECK(chat(R"([{"role":"user<e>","content":"a"},{"role":"assistant","content":"b"}])").plain_at.empty());
+  CHECK_THROWS_WITH_AS(chat(R"([{"role":"user<e>","content":"a"},{"role":"assistant","content":"b"}])"),
+                       "a `role` must not have a special token", failure);
   chat.continues = true;
   const auto begun = chat(R"([{"role":"user","content":"<e>"},{"role":"assistant","content":"<e>"}])");
   CHECK(begun.plain_at == std::vector<std::size_t>{6});
@@ -96,14 +97,43 @@ TEST_CASE("Special tokens in the arguments of a call are text") {
 TEST_CASE("Templates still find the reasoning in what an assistant said, though its tokens are special") {
   counted_template chat("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}");
   chat.specials = [](std::string_view text) {
-    std::vector<std::size_t> places;
+    std::vector<std::string_view> specials;
     for (auto at = text.find('<'); at != text.npos; at = text.find('<', at + 1))
-      places.push_back(at);
-    return places;
+      specials.push_back(text.substr(at, text.find('>', at) + 1 - at));
+    return specials;
   };
   CHECK(chat(R"([{"role":"assistant","content":"<think>a</think>b<e>"}])").plain_at == std::vector<std::size_t>{1});
   CHECK(chat(R"([{"role":"assistant","content":"<think>"}])").plain_at.empty());
   CHECK(chat(R"([{"role":"user","content":"<think>"}])").plain_at == std::vector<std::size_t>{0});
+}
+
+TEST_CASE("A special token that a template cuts off makes no text of the template's own") {
+  counted_template chat("{% for m in messages %}{{ m.content.split('<f>')[0] }}<e>{% endfor %}");
+  chat.specials = [](std::string_view text) {
+    std::vector<std::string_view> specials;
+    for (auto at = text.find('<'); at != text.npos; at = text.find('<', at + 1))
+      specials.push_back(text.substr(at, 3));
+    return specials;
+  };
+  const auto prompt = chat(R"([{"role":"user","content":"a<f>b"},{"role":"user","content":"<g>"}])");
+  CHECK(prompt.text == "a<e><g><e>");
+  CHECK(prompt.plain_at == std::vector<std::size_t>{4});
+}
+
+TEST_CASE("A template's refusal quotes texts without marks") {
+  counted_template chat("{{ raise_exception('no: ' + messages[0].content) }}");
+  chat.specials = ends_in;
+  CHECK_THROWS_WITH_AS(chat(R"([{"role":"user","content":"a<e>"}])"), "no: a<e>", failure);
+}
+
+TEST_CASE("Names of members that spell special tokens are text") {
+  counted_template chat(
+    "{% for m in messages %}{{ m.content }}{{ m.tool_calls[0].function.arguments | tojson }}<e>{% endfor %}");
+  chat.specials = ends_in;
+  const auto prompt = chat(R"([{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function",)"
+                           R"("function":{"name":"f","arguments":{"<e>":1}}}]}])");
+  CHECK(prompt.text == R"({"<e>": 1}<e>)");
+  CHECK(prompt.plain_at == std::vector<std::size_t>{2});
 }
 
 TEST_CASE("Marks of special tokens stay with texts that are moved, or written as JSON") {

@@ -80,7 +80,8 @@ struct score_kernel {
         const auto& how = of.p.groups;
         const int dim = of.p.keys.head_dim;
         const bool longer = how.rope.longer != nullptr && place.length > how.rope.border;
-        angles = (longer ? how.rope.longer : how.rope.angles) + std::size_t(position) * dim;
+        const float* table = longer ? how.rope.longer : how.rope.angles;
+        angles = table != nullptr ? table + std::size_t(position) * dim : nullptr;
         float squares = 0;
         for (int d = 0; d < dim; ++d) {
           const float x = mean(d);
@@ -101,6 +102,8 @@ struct score_kernel {
     TROUPE_DEVICE float normed(int d) const { return mean(d) * scale * of.p.groups.norm[d]; }
 
     TROUPE_DEVICE float element(int d) const {
+      if (angles == nullptr)
+        return normed(d);
       const int half = of.p.keys.head_dim / 2, i = d % half;
       const float a = normed(i), b = normed(half + i), cosine = angles[i], sine = angles[half + i];
       return d < half ? simt::fused(a, cosine, -simt::mul(b, sine)) : simt::fused(b, cosine, simt::mul(a, sine));

@@ -119,6 +119,28 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("n-grams of layers in two and three stages on GPUs give the same tokens as on one") {
+  const kernels::cuda::emulated::shown_devices three(3);
+  const tiny_model tiny("families/qwen4-exp", {{"indexer_budget", 12}}); // layers 0 and 2 have n-grams
+  std::vector<generation> work;
+  for (int i = 0; i < 3; ++i) {
+    work.push_back(ignoring_eos(tiny_prompt(static_cast<std::size_t>(4 + 9 * i), i), 5));
+    work.back().sampling.logprobs = 2;
+  }
+  const auto expected = alone(tiny.options(), work);
+  for (const std::string layers : {"cuda:0=0-1,cuda:1=2-3", "cuda:0=0,cuda:1=1,cuda:2=2-3"}) {
+    CAPTURE(layers);
+    deferred_work later(2);
+    auto o = tiny.options();
+    o.compute.device = "auto";
+    o.layers = layers;
+    gpu_engine engine(o);
+    if (const auto& why = engine.status().why)
+      FAIL(why->message);
+    run_together(engine, work, expected);
+  }
+}
+
 TEST_CASE("families on a GPU whose streams run late give transformers' tokens, together and alone") {
   std::size_t checked = 0;
   for (const auto& model : engine_families) {

@@ -2,11 +2,12 @@
 // not fit or go together is told in one sentence. On a real GPU, serve_hybrid of tests/cuda/first_light.sh.
 #include "runtime/techniques/beams/technique.hpp"
 #include "tests/emulation/cuda/memory.hpp"
-#include "tests/runtime/execution/gpu/gpu_engine.hpp"
+#include "tests/runtime/execution/gpu/tiny_engine.hpp"
 
 #include <doctest/doctest.h>
 
 #include <numeric>
+#include <set>
 
 using namespace troupe;
 using namespace troupe::testing;
@@ -101,9 +102,11 @@ TEST_CASE("with layers on the GPU and on the CPU, requests get the same tokens t
 }
 
 TEST_CASE("automatic layers fill the GPU as far as weights and KV cache fit, and the rest is on the CPU") {
-  const auto counted_layers = [](std::size_t memory) {
+  const auto counted_layers = [](std::size_t memory, const std::string& of = {}) {
     const limited_memory limited(memory);
     auto o = hybrid("auto");
+    if (!of.empty())
+      o.model = of;
     o.kv_cache_bytes = 1 << 20;
     std::vector<int> ends;
     const auto model = load_model(o, {});
@@ -119,6 +122,12 @@ TEST_CASE("automatic layers fill the GPU as far as weights and KV cache fit, and
     divided = divided || ends.size() == 2;
   }
   CHECK(divided);
+  // Where the layers behind cannot be by themselves, fewer are on the GPU, or none.
+  const tiny_model glm("families/glm-moe-dsa");
+  std::set<std::vector<int>> all; // layers 1 and 3 take the choice of those before
+  for (std::size_t memory = std::size_t(1) << 20; memory < (std::size_t(1) << 28); memory += memory / 8)
+    all.insert(counted_layers(memory, glm.options().model));
+  CHECK(all == std::set<std::vector<int>>{{2, 4}, {4}});
 }
 
 TEST_CASE("what layers on a GPU and a CPU cannot be combined with is told in one sentence") {
