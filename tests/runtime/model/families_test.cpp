@@ -119,7 +119,7 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
   const auto indexed = open("families/deepseek-v32");
   CHECK(failure_of([&] { load_weights(*indexed.tensors, indexed.config, backend, dtype::f32); }) ==
         "models of the family `deepseek_v32` need attention over positions that an indexer chooses, which CPUs and "
-        "single NVIDIA GPUs compute; this is basic");
+        "NVIDIA GPUs compute; this is basic");
   const auto compressed = open("families/deepseek-v4");
   CHECK(
     failure_of([&] { load_weights(*compressed.tensors, compressed.config, backend, dtype::f32); }) ==
