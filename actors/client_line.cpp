@@ -56,13 +56,14 @@ private:
 client_line::client_line(event_sink&& sink, const void* of) : end_(std::make_unique<far_end>(std::move(sink), of)) {}
 
 client_line::client_line(const client_actor& client, std::uint64_t id)
-  : client_line([client, id](event e) {
-      caf::anon_send(client, event_atom::value, id, std::make_shared<const event>(std::move(e)));
-    }) {
-  client_ = client;
-  farewell_ = caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, event_atom::value, id,
-                                        std::make_shared<const event>(lost()));
-}
+  : end_(std::make_unique<far_end>(
+      [client, id](event e) {
+        caf::anon_send(client, event_atom::value, id, std::make_shared<const event>(std::move(e)));
+      },
+      nullptr)),
+    client_(client),
+    farewell_(caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, event_atom::value, id,
+                                        std::make_shared<const event>(lost()))) {}
 
 client_line::client_line(client_line&& other) noexcept = default;
 

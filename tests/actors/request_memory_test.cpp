@@ -147,6 +147,21 @@ TEST_CASE("a client that is an actor hears of the end of its request although th
     if (!failing.happened())
       break;
   }
+  for (int nth = 1;; ++nth) {
+    CAPTURE(nth);
+    ends = 0;
+    test::failing_allocation failing(nth);
+    failing.arm();
+    try {
+      const client_line line(client, 7);
+    } catch (const std::bad_alloc&) {
+    }
+    failing.disarm();
+    workers.coordinator.run();
+    CHECK(ends == (failing.happened() ? 0 : 1)); // whoever made it says so
+    if (!failing.happened())
+      break;
+  }
 }
 
 TEST_CASE("whichever allocation fails while a request is spawned, its client is told or its line stays open") {
