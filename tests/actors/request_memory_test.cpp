@@ -154,6 +154,7 @@ TEST_CASE("a client that is an actor hears of the end of its request although th
     failing.arm();
     try {
       const client_line line(client, 7);
+      failing.disarm();
     } catch (const std::bad_alloc&) {
     }
     failing.disarm();
