@@ -215,7 +215,9 @@ TEST_CASE("A chat that cannot go on within an answer leaves a terminal that show
   const temporary_folder home;
   const auto model = home.path / "model";
   fs::copy(golden("llama-gqa"), model);
-  terminal chat(chat_with({"--model", model.string()}), home);
+  auto arguments = chat_with();
+  std::ranges::replace(arguments, golden("llama-mha-tied"), model.string());
+  terminal chat(arguments, home);
   REQUIRE(chat.shows(prompt));
   chat.type("Tell me a story\r");
   REQUIRE(chat.shows(answered));
