@@ -1,9 +1,9 @@
 #include "runtime/chat/whole_prompt.hpp"
 
-#include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <random>
@@ -316,9 +316,10 @@ std::string mark_of_plain() { return "6284" + std::to_string(std::random_device(
 
 /// Whether the token is one of those that open or close reasoning.
 bool is_about_reasoning(std::string_view token) {
-  return std::ranges::any_of(reasoning_formats(), [&](const reasoning_format& format) {
-    return format.begin().starts_with(token) || format.end() == token;
-  });
+  constexpr auto names = std::to_array<std::string_view>({"<think>", "</think>", "<thinking>", "</thinking>", "[THINK]",
+                                                          "[/THINK]", "<seed:think>", "</seed:think>", "◁think▷",
+                                                          "◁/think▷", "<|channel>", "<channel|>"});
+  return std::ranges::find(names, token) != names.end();
 }
 
 whole_prompt render_shaped(const jinja::value& given, const render_function& render) {

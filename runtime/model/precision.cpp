@@ -79,8 +79,9 @@ std::string weights_kind(const checkpoint& tensors, quantization weights) {
 kernels::kv_shape kv_shape_of(const model_config& config, precision precision, std::size_t blocks) {
   // Without any attention, blocks are there to count what is cached.
   kernels::kv_shape shape{std::max(1, config.cached_layers()), config.kv_heads, config.head_dim, precision.kv, blocks};
-  if (config.kv_layers.empty() && config.local_head_dim == 0 && config.local_kv_heads == 0 &&
-      config.full_kv_heads == 0 && !config.indexer && !config.compressed)
+  if (config.cached_layers() == 0 ||
+      (config.kv_layers.empty() && config.local_head_dim == 0 && config.local_kv_heads == 0 &&
+       config.full_kv_heads == 0 && !config.indexer && !config.compressed))
     return shape;
   shape.layers = 0;
   for (int i = config.part().first; i < config.part().end; ++i)

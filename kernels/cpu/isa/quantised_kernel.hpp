@@ -130,7 +130,7 @@ inline void accumulate_block(const linear_op& op, float* c, bool fresh, const st
   if (unpacks) {
     unpack_block<Kind>(op, scratch.weights, block, groups,
                        [](ivec codes) { return wide<Kind> ? signed_wide(codes) : codes; });
-    run(unpacked_groups<unpacked_like(Kind)>(scratch.weights));
+    run(unpacked_groups<Kind>(scratch.weights));
   } else if constexpr (!is_expanded(Kind)) {
     run(stored_groups<Kind>(block));
   }

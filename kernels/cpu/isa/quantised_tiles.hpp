@@ -143,23 +143,7 @@ struct unpacked_block {
   alignas(64) float minima[group_block][2][quantised_panel_outputs];
 };
 
-/// The first kind whose unpacked weights are multiplied like those of `kind`.
-constexpr weight_kind unpacked_like(weight_kind kind) {
-  const auto layout = layout_of(kind);
-  for (auto first = weight_kind::q8;; first = static_cast<weight_kind>(static_cast<int>(first) + 1)) {
-    const auto other = layout_of(first);
-#if defined(TROUPE_PAIR_SUMS)
-    const bool alike = layout.zero == 128 || layout.code_bits == other.code_bits;
-#else
-    const bool alike = true; // sums of integers are exact in any order
-#endif
-    if (alike && layout.parts == other.parts && layout.minimum == other.minimum &&
-        (layout.zero == 128) == (other.zero == 128))
-      return first;
-  }
-}
-
-/// Reads the groups of an unpacked block. `Kind`: unpacked_like that of the weights.
+/// Reads the groups of an unpacked block.
 template <weight_kind Kind>
 class unpacked_groups {
 public:
@@ -276,10 +260,10 @@ struct further_weights {
 };
 
 /// R rows times V vectors of a panel from vector `vector` on, over `groups` groups with records `stride` words
-/// apart. Meanwhile prefetches further weights. Not inlined: GCC takes a third longer for functions that have all of these.
+/// apart. Meanwhile prefetches further weights.
 template <int R, int V, class Groups>
-[[gnu::noinline]] void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, std::size_t stride,
-                                         Groups weights, int vector, std::size_t groups, further_weights further) {
+inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, std::size_t stride, Groups weights,
+                              int vector, std::size_t groups, further_weights further) {
   constexpr auto layout = Groups::layout;
   constexpr std::size_t c_stride = quantised_panel_outputs;
   vec sums[R][V];

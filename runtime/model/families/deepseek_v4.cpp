@@ -268,11 +268,9 @@ void arrange_deepseek_v4(const model_config& model, const checkpoint& stored, ar
       part(name + "kv_proj.weight", from + "wkv.weight", pairs_first(given, width, turned));
       part(name + "gate_proj.weight", from + "wgate.weight", pairs_first(given, width, turned));
       const auto rows = pairs_first(rate * given, width, turned);
-      tensors.add(layer, name + "position_bias",
-                  {.name = tensors.stored(layer, from + "ape"),
-                   .as_vector = true,
-                   .rows = rows,
-                   .of_rows = rows->size()});
+      tensors.add(
+        layer, name + "position_bias",
+        {.name = tensors.stored(layer, from + "ape"), .as_vector = true, .rows = rows, .of_rows = rows->size()});
       part(name + "norm.weight", from + "norm.weight", pairs_first(1, width, turned));
     };
     if (model.compressed.rates[as_size(layer)] > 0)

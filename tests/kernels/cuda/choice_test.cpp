@@ -234,7 +234,7 @@ TEST_CASE("CUDA: groups of positions are chosen whole, as a CPU chooses them, an
     const bool turns = type != kv_type::int8;
     const auto choose = [&](ch_machine&& m, const std::vector<int>& chunks, bool crowd) {
       const auto weight = m.device->upload(norm), turn = m.device->upload(angles);
-      return m.choose(
+      auto all = m.choose(
         rows, ch_heads, ones,
         [&](position_choice& to, std::size_t count) {
           to.reset(count, most,
@@ -242,6 +242,11 @@ TEST_CASE("CUDA: groups of positions are chosen whole, as a CPU chooses them, an
                     turns ? static_cast<const float*>(turn.get()) : nullptr});
         },
         chunks, crowd);
+      position_choice shape;
+      shape.reset(1, most, key_groups{size});
+      for (int row = ch_cut; row < ch_tokens; ++row) // what is behind the last position of a row is not written
+        std::fill(all.begin() + (row - ch_cut) * most + shape.count(row), all.begin() + (row - ch_cut + 1) * most, -1);
+      return all;
     };
     const auto got = choose(ch_machine(type), ch_at_once, false);
     CHECK(choose(ch_machine(type), ch_in_chunks, type == kv_type::f32) == got);

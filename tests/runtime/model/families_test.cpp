@@ -121,10 +121,10 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
         "models of the family `deepseek_v32` need attention over positions that an indexer chooses, which CPUs and "
         "NVIDIA GPUs compute; this is basic");
   const auto compressed = open("families/deepseek-v4");
-  CHECK(
-    failure_of([&] { load_weights(*compressed.tensors, compressed.config, backend, dtype::f32); }) ==
-    "models of the family `deepseek_v4` need attention over compressed keys, which CPUs and NVIDIA GPUs compute; this is "
-    "basic");
+  CHECK(failure_of([&] { load_weights(*compressed.tensors, compressed.config, backend, dtype::f32); }) ==
+        "models of the family `deepseek_v4` need attention over compressed keys, which CPUs and NVIDIA GPUs compute; "
+        "this is "
+        "basic");
   auto later = open("families/glm-moe-dsa");
   later.config.span = layer_span{1, 4, false, true};
   const auto cpu = kernels::make_cpu_backend({.threads = 1});

