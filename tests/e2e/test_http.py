@@ -69,7 +69,7 @@ LONG = list(range(10, 20)) * 300  # exceeds the context of 2048 tokens
     ({"n": 0}, "n"),
     ({"n": 1.5}, "n"),
     ({"max_tokens": 0}, "max_tokens"),
-    ({"max_tokens": -1}, "max_tokens"),
+    ({"max_tokens": -2}, "max_tokens"),
     ({"max_tokens": 5000}, "max_tokens"),
     ({"min_tokens": 9}, "min_tokens"),
     ({"logprobs": 21}, "logprobs"),
