@@ -17,7 +17,7 @@ error lost() { return {errc::internal, "request lost", {}}; } // too short to ne
 
 } // namespace
 
-/// Whoever hears the events. Outlives the line that it has not been told the end of.
+/// Whoever hears the events. It outlives its line until it has been told of the end.
 class client_line::far_end final : public unwoken::entry {
 public:
   far_end(event_sink&& sink, const void* of) : entry(of), sink_(std::move(sink)) {}

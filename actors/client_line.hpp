@@ -1,6 +1,6 @@
 // The line to one client: passes events to its sink and guarantees a last one, however the request ends. Created by the
-// submitter, then used by the request actor alone. An actor hears of the end even where there
-// is no memory; a function then hears of it later.
+// submitter, then used by the request actor alone. An actor hears of the end even where there is no memory; a function
+// then hears of it later.
 #pragma once
 
 #include "actors/messages.hpp"

@@ -19,8 +19,8 @@
 
 namespace troupe {
 
-/// A base of actors that may be run so. Their handlers are brief, and call no functions of clients. (Those that had
-/// no memory, unwoken, are called once the host has handled its message.)
+/// A base of actors that may be run so. Their handlers are brief, and call no functions of clients; functions that had
+/// no memory are called again once the host has handled its message.
 class companion {
 protected:
   virtual ~companion() = default;

@@ -416,7 +416,7 @@ std::optional<jinja::value> plain_marks::marked(const jinja::value& of, bool sai
   return changed ? std::optional<jinja::value>(std::move(result)) : std::nullopt;
 }
 
-// Of the tokens that are not behind `text`, the last is the only one with which it may begin, or they share a beginning.
+// The greatest token that is not above `text` begins it, or every token that does also begins what these two share.
 bool plain_marks::is_marked(std::string_view text) const {
   for (auto after = tokens_.upper_bound(text); after != tokens_.begin(); after = tokens_.upper_bound(text)) {
     const std::string_view before = *std::prev(after);
@@ -457,7 +457,9 @@ whole_prompt render_whole(const jinja::value& given, const render_function& rend
     return result;
   } catch (const failure& f) { // a template may quote what it refuses
     std::vector<std::size_t> nobody_asks;
-    throw failure(f.what_failed().code, marks.without(f.what(), nobody_asks), f.what_failed().param);
+    auto why = f.what_failed();
+    why.message = marks.without(why.message, nobody_asks);
+    throw failure(std::move(why));
   }
 }
 
