@@ -5,13 +5,34 @@
 #include "actors/messages/loading.hpp"
 #include "actors/spawn.hpp"
 
+#include <caf/behavior.hpp>
 #include <caf/event_based_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <functional>
 #include <new>
 #include <utility>
 
 namespace troupe {
+
+namespace {
+
+class loader final : public wakeable<caf::event_based_actor> {
+public:
+  loader(caf::actor_config& config, std::function<void(caf::event_based_actor*)> work)
+    : wakeable(config), work_(std::move(work)) {}
+
+protected:
+  caf::behavior make_behavior() override {
+    work_(this);
+    return {};
+  }
+
+private:
+  std::function<void(caf::event_based_actor*)> work_;
+};
+
+} // namespace
 
 model_load::model_load(engine_actor::pointer engine, engine_options options, model_loader loader)
   : engine_(engine), ahead_({std::move(options), std::move(loader)}) {}
@@ -36,11 +57,11 @@ void model_load::start(const engine_listener& tell) {
     }
   };
   if (actor_hooks::now) {
-    loader_ = engine_->spawn<caf::monitored>(work).address();
+    loader_ = engine_->spawn<loader, caf::monitored>(std::move(work)).address();
     return;
   }
   expect_threads(1);
-  loader_ = engine_->spawn<caf::detached + caf::monitored>(work).address();
+  loader_ = engine_->spawn<loader, caf::detached + caf::monitored>(std::move(work)).address();
 }
 
 bool model_load::lose(const caf::actor_addr& actor) {

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <caf/actor_system.hpp>
+#include <caf/detail/private_thread.hpp>
 #include <caf/execution_unit.hpp>
+#include <caf/exit_reason.hpp>
 #include <caf/mailbox_element.hpp>
 #include <caf/resumable.hpp>
 #include <caf/scheduler/abstract_coordinator.hpp>
@@ -140,8 +142,14 @@ public:
   void launch_thread(caf::execution_unit* unit, bool lazy, bool hide) {
     try {
       Base::launch(unit, lazy, hide);
-    } catch (...) {
-      this->unregister_from_system(); // else the system's end would wait for it
+    } catch (...) { // the system's end would wait for it, and for a thread that CAF has counted but could not start
+      this->unregister_from_system();
+      if (this->private_thread_) {
+        this->cleanup(caf::exit_reason::unreachable, unit); // CAF tells the thread
+        delete std::exchange(this->private_thread_, nullptr);
+        this->system().dec_detached_threads();
+        caf::intrusive_ptr_release(this->ctrl());
+      }
       throw;
     }
   }
