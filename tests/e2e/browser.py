@@ -139,7 +139,7 @@ class Stream:
 
 
 @pytest.fixture
-def visit(chromium, served):
+def visit(chromium, served, launch):  # which stops its servers after the pages have ended: they would complain
     visits = []
 
     def open(url=served.url, **context):

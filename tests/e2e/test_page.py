@@ -298,7 +298,7 @@ def test_the_figures_of_several_models_are_their_sums(visit, launch):
         assert both.post("/v1/completions", asked).status_code == 200
     it = visit(both.url)
     it.page.get_by_role("tab", name="Figures").click()
-    it.page.wait_for_function("document.querySelector('#view-figures .number b')?.textContent === '10'") # of tokens
+    it.page.wait_for_function("() => document.querySelector('#view-figures .number b')?.textContent === '10'") # of tokens
     values = it.page.evaluate("""async () => Object.fromEntries((await import('/page/figures.js')).state().samples.at(-1).values)""")
     assert values["troupe_kv_blocks"] == sum(int(line.split()[-1]) for line in both.get("/metrics").text.splitlines()
                                              if line.startswith("troupe_kv_blocks{"))
