@@ -354,8 +354,6 @@ public:
   /// Memory on a device is taken when it is allocated.
   int states_of_a_decoder(int rows) const override { return std::min(rows, most_states_of_a_decoder); }
 
-  bool scans() const override { return true; }
-
   void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states, int layer) override {
     recurrence_.convolve(out, in, how, dynamic_cast<device_state_cache&>(states), layer);
   }

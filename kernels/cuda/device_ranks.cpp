@@ -327,7 +327,6 @@ public:
     grouped_.sum(to, in, groups, how);
   }
 
-  bool scans() const override { return true; }
   std::unique_ptr<state_cache> make_state_cache(const state_shape& shape) override {
     return recurrence({}).make_state_cache(shape);
   }

@@ -52,7 +52,9 @@ TEST_CASE("CUDA: low-rank pairs add what they give to their rows' sums, and befo
         CAPTURE(gated);
         const auto device = make_device(deterministic);
         generator random(3);
-        const std::size_t rows = 11, outputs = gated ? 2 * pair_outputs : pair_outputs, columns = pair_outputs;
+        const bool many = !deterministic && compute == dtype::bf16; // for the library, which takes them in pieces
+        const std::size_t rows = many ? 1030 : 11, outputs = gated ? 2 * pair_outputs : pair_outputs,
+                          columns = pair_outputs;
         const numbers in(compute, random.normal(rows * pair_inputs));
         const auto weights = random.normal(outputs * pair_inputs, 0.12f), bias = random.normal(outputs, 0.1f);
         const stored_matrix gate{weights.data(), dtype::f32, columns, pair_inputs},
@@ -78,7 +80,7 @@ TEST_CASE("CUDA: low-rank pairs add what they give to their rows' sums, and befo
             device->linear_plus(out.view, x.view, *w, added, store::add, groups);
           return out.read();
         };
-        const std::vector<std::int32_t> some{0, 3, 10}, others{1, 2, 4, 7};
+        const std::vector<std::int32_t> some{0, 3, 10}, others{1, 2, 4, std::int32_t(rows) - 4};
         const row_group groups[] = {{first.get(), nullptr, some}, {second.get(), nullptr, others}};
         const auto got = run(in, rows, groups);
 
@@ -110,7 +112,7 @@ TEST_CASE("CUDA: low-rank pairs add what they give to their rows' sums, and befo
             CHECK(run(in.slice(r * pair_inputs, pair_inputs), 1, {&own, 1}) == got.slice(r * columns, columns));
           }
         const auto without = run(in, rows, {});
-        for (const std::size_t r : {5, 6, 8, 9})
+        for (const std::size_t r : {5, 6, 8, 9}) // nobody's
           CHECK(without.slice(r * columns, columns) == got.slice(r * columns, columns));
       }
 }

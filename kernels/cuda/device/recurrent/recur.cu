@@ -172,7 +172,6 @@ struct recur_kernel {
   /// Adds a prepared row to the state, and reads it with its query.
   TROUPE_DEVICE float add(column& state, [[maybe_unused]] const column_rates& rates, int row) const {
     const float whole = by_channel || scans ? 1 : whole_decays()[row];
-    const float learn = learns()[scans ? row * plan.columns + place() : row];
     float learned = values()[row * plan.columns + place()];
     if constexpr (is_delta) {
       float known[4] = {};
@@ -190,6 +189,7 @@ struct recur_kernel {
       }
       learned = simt::sub(learned, over_keys(known));
     }
+    const float learn = learns()[scans ? row * plan.columns + place() : row];
     learned = simt::mul(learned, learn);
     float read[4] = {};
 #pragma unroll
