@@ -36,10 +36,12 @@ struct planned_steps {
   std::size_t rows = 0;
   std::size_t logit_rows = 0; // rows with logits
   std::size_t sequences = 0;
-  std::size_t context = 0;   // tokens of the longest
-  bool recurrent = false;    // whether sequences have states
-  std::size_t recalled = 0;  // tokens before a row of which the host is told (gram_ops)
-  std::size_t looked_up = 0; // rows of a table that are embedded and gathered for a row; 0: those of tokens alone
+  std::size_t context = 0;       // tokens of the longest
+  bool recurrent = false;        // whether sequences have states
+  std::size_t recalled = 0;      // tokens before a row of which the host is told (gram_ops)
+  std::size_t looked_up = 0;     // rows of a table that are embedded and gathered for a row; 0: those of tokens alone
+  std::size_t added_ranks = 0;   // of pairs of low rank that are added to a product (low_rank_products)
+  std::size_t added_outputs = 0; // of activated products to which some are added
   int heads = 0;
   kv_shape cache;           // the number of blocks is ignored
   std::vector<int> windows; // of each way in which layers attend: what they see, and how they share K and V

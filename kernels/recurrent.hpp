@@ -241,9 +241,6 @@ public:
   virtual void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states,
                         int layer) = 0;
 
-  /// Whether it computes recurrence_type::selective.
-  virtual bool scans() const { return false; }
-
   /// `in` [rows, channels]; `rates` [rows, heads], [rows, heads * key_dim] for channel_delta, or [rows, values] for
   /// selective; `betas` [rows, heads] before their sigmoid, none for ssd, [B | C] for selective. out [rows, values].
   virtual void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas,

@@ -406,8 +406,6 @@ public:
     return std::make_unique<cpu_state_cache>(shape);
   }
 
-  bool scans() const override { return true; }
-
   void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states, int layer) override {
     recurrence_.convolve(out, in, how, dynamic_cast<cpu_state_cache&>(states), layer);
   }

@@ -10,6 +10,7 @@
 #include "kernels/cuda/indexer_layers.hpp"
 #include "kernels/cuda/kv_memory.hpp"
 #include "kernels/cuda/linear_layers.hpp"
+#include "kernels/cuda/low_rank_layers.hpp"
 #include "kernels/cuda/recurrent_layers.hpp"
 #include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/cuda/step_memory.hpp"
@@ -50,7 +51,7 @@ public:
   std::vector<std::uint64_t> launch_shape() const override { return step_.launch_shape(); }
   std::uint64_t memory_moves() const override {
     return step_.growths() + attention_.growths() + linear_.growths() + grouped_.growths() + indices_.growths() +
-      factors_.growths() + indexer_.growths() + compressed_.growths();
+      factors_.growths() + indexer_.growths() + compressed_.growths() + low_rank_.growths();
   }
 
   bool deterministic() const override { return options_.deterministic; }
@@ -235,11 +236,17 @@ public:
 
   void linear_activated(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
                         const float* bias) override {
-    const auto& weights = dynamic_cast<const device_matrix&>(w);
-    expect(weights.gated == gated && out.type == in.type,
-           "linear_activated: the weights must be packed for it, out must be of the type of in");
-    linear_.run(out, in, weights, bias, store::set, &act);
+    activate(out, in, w, act, gated, bias, 0);
   }
+
+  void linear_biased(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
+                     const tensor& biases) override {
+    expect(biases.type == dtype::f32 && biases.rows == in.rows && biases.cols == (gated ? 2 : 1) * w.outputs,
+           "linear_biased: the biases must be f32, one for each row and output");
+    activate(out, in, w, act, gated, static_cast<const float*>(biases.data), biases.stride);
+  }
+
+  low_rank_layers& low_rank() override { return low_rank_; }
 
   void scale(const tensor& x, float factor, float soft_cap) override {
     expect(x.type == dtype::f32, "scale: the tensor must be f32");
@@ -389,6 +396,14 @@ public:
   }
 
 private:
+  void activate(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
+                const float* bias, std::size_t bias_stride) {
+    const auto& weights = dynamic_cast<const device_matrix&>(w);
+    expect(weights.gated == gated && out.type == in.type,
+           "linear_activated: the weights must be packed for it, out must be of the type of in");
+    linear_.run(out, in, weights, bias, store::set, &act, bias_stride);
+  }
+
   /// A copy on the device; null if there are none.
   const std::int32_t* indices(const std::int32_t* rows, std::size_t count) {
     return rows != nullptr ? indices_.upload(stream_, rows, count) : nullptr;
@@ -421,6 +436,7 @@ private:
   compressed_layers compressed_{stream_, step_};
   recurrent_layers recurrence_{stream_, step_};
   grouped_products grouped_{*this};
+  low_rank_layers low_rank_{*this};
   device_scratch copies_, copies_aside_, indices_, factors_;
   device_scratch token_copies_;
   std::vector<token_copy> copied_tokens_; // that were uploaded last

@@ -6,6 +6,7 @@
 
 #include "kernels/block_transfer.hpp"
 #include "kernels/cuda/device.hpp"
+#include "kernels/low_rank.hpp"
 #include "kernels/ops.hpp"
 
 #include <memory>
@@ -35,8 +36,9 @@ struct step_inputs {
 };
 
 struct softmax_counts; // device/attention/attention.hpp
+class low_rank_layers; // low_rank_layers.hpp
 
-class cuda_backend : public backend, public block_transfer {
+class cuda_backend : public backend, public block_transfer, public low_rank_products {
 public:
   /// The streams of the ops and of concurrent copies.
   virtual const stream& queue() const = 0;
@@ -74,6 +76,20 @@ public:
       restore_block(queue(), cache, b.block, b.from);
     queue().synchronise();
   }
+
+  /// What computes pairs of low rank, on the first GPU.
+  virtual low_rank_layers& low_rank() = 0;
+
+  /// linear_activated with biases of each row: f32 [rows, outputs], gated: gate's, then up's.
+  virtual void linear_biased(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
+                             const tensor& biases) = 0;
+
+  std::unique_ptr<const matrix> pack_low_rank(std::span<const low_rank_pair> pairs, std::size_t inputs,
+                                              std::size_t outputs, dtype compute, bool gated) override;
+  void linear_plus(const tensor& out, const tensor& in, const matrix& w, const float* bias, store how,
+                   std::span<const row_group> groups) override;
+  void linear_activated_plus(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
+                             const float* bias, std::span<const row_group> groups) override;
 
   /// What attention with a unified maximum has counted, in the memory of each device; empty without one.
   virtual std::vector<const softmax_counts*> softmax() const = 0;

@@ -174,9 +174,7 @@ public:
 
   void linear_activated(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
                         const float* bias) override {
-    const auto& whole = dynamic_cast<const sharded_matrix&>(w);
-    expect(whole.gated == gated && out.cols == w.outputs,
-           "linear_activated: the weights must be packed for it, out must have their columns");
+    const auto& whole = activated(out, w, gated);
     product(out, in, whole, store::set, true, [&](device_rank& r, const tensor& to, const tensor& from, std::size_t i) {
       const auto [first, count] = whole.columns[i];
       const float* part = bias != nullptr ? bias + first : nullptr;
@@ -189,6 +187,22 @@ public:
       r.backend->linear_activated(to, from, *whole.shards[i], act, gated, part);
     });
   }
+
+  void linear_biased(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
+                     const tensor& biases) override {
+    const auto& whole = activated(out, w, gated);
+    product(out, in, whole, store::set, true, [&](device_rank& r, const tensor& to, const tensor& from, std::size_t i) {
+      const auto [first, count] = whole.columns[i];
+      const std::size_t parts = gated ? 2 : 1; // gate's, then up's
+      const auto own = packed_rows(r.bias, dtype::f32, from.rows, parts * count);
+      for (std::size_t part = 0; part < parts; ++part)
+        copy_tensor(r.backend->queue(), columns_of(own, {part * count, count}),
+                    columns_of(biases, {part * whole.outputs + first, count}));
+      r.backend->linear_biased(to, from, *whole.shards[i], act, gated, own);
+    });
+  }
+
+  low_rank_layers& low_rank() override { return ranks[0].backend->low_rank(); }
 
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope, kv_cache& cache,
                      int layer, const batch& step) override {
@@ -424,6 +438,13 @@ private:
     const auto& whole = dynamic_cast<const sharded_cache&>(cache);
     expect(!whole.divided(), "layers of K alone are not divided");
     return *whole.parts[0];
+  }
+
+  static const sharded_matrix& activated(const tensor& out, const matrix& w, bool gated) {
+    const auto& whole = dynamic_cast<const sharded_matrix&>(w);
+    expect(whole.gated == gated && out.cols == w.outputs,
+           "linear_activated: the weights must be packed for it, out must have their columns");
+    return whole;
   }
 
   template <class Pack>

@@ -11,15 +11,14 @@ tensor rows_of(const tensor& of, std::size_t first, std::size_t count) {
   return {static_cast<char*>(of.data) + first * of.stride * size_of(of.type), of.type, count, of.cols, of.stride};
 }
 
-/// Whether the rows are all of so many, in order.
+} // namespace
+
 bool are_all(std::span<const std::int32_t> rows, std::size_t count) {
   for (std::size_t i = 0; i < rows.size(); ++i)
     if (static_cast<std::size_t>(rows[i]) != i)
       return false;
   return rows.size() == count;
 }
-
-} // namespace
 
 void grouped_products::activated(const tensor& out, const tensor& in, std::span<const row_group> groups,
                                  const activation& act, bool gated) {

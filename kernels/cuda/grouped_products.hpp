@@ -11,6 +11,9 @@
 
 namespace troupe::kernels::cuda {
 
+/// Whether the rows are all of so many, in order.
+bool are_all(std::span<const std::int32_t> rows, std::size_t count);
+
 class grouped_products {
 public:
   /// `products`: what multiplies.

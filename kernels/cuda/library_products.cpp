@@ -120,7 +120,8 @@ bool library_products::multiply_pieces(const weight_part& part, const linear_par
     if (shaped)
       activate(stream_,
                {static_cast<std::uint16_t*>(params.out) + first * params.out_stride, dtype::bf16, params.out_stride,
-                p.out, p.out_stride, params.bias, params.bias_up, part.outputs, p.rows, params.act, part.gated});
+                p.out, p.out_stride, params.bias != nullptr ? params.bias + first * params.bias_stride : nullptr,
+                params.bias_up, params.bias_stride, part.outputs, p.rows, params.act, part.gated});
     else if (params.bias != nullptr)
       add_bias(stream_, out, params.out_stride, params.bias, part.outputs, p.rows);
   }

@@ -15,7 +15,7 @@ linear_layers::linear_layers(stream& on, const cuda_options& options, const devi
 }
 
 void linear_layers::run(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias, store how,
-                        const activation* act) {
+                        const activation* act, std::size_t bias_stride) {
   expect(in.type == weights.compute && in.cols == weights.inputs,
          "linear: in must be of the type and columns that the weights were packed for");
   expect(out.cols == weights.outputs && out.rows == in.rows, "linear: out must be [rows of in, outputs]");
@@ -27,6 +27,7 @@ void linear_layers::run(const tensor& out, const tensor& in, const device_matrix
     p.in_stride = in.stride;
     p.rows = in.rows;
     p.bias = bias != nullptr ? bias + part.first : nullptr;
+    p.bias_stride = bias_stride;
     p.add = how == store::add;
     p.activated = act != nullptr && !part.gated;
     if (act != nullptr)

@@ -21,9 +21,10 @@ public:
 
   /// out [rows, outputs] = in [rows, inputs] · wᵀ + bias, or out += that; with `act`: act(that), gated weights:
   /// act(gate)
-  /// * up. Throws std::invalid_argument if types or shapes do not fit.
+  /// * up. `bias_stride`: from a row's biases to the next row's; 0: all have the same. Throws std::invalid_argument if
+  /// types or shapes do not fit.
   void run(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias, store how,
-           const activation* act = nullptr);
+           const activation* act = nullptr, std::size_t bias_stride = 0);
 
   /// Tells of weights that will be multiplied, so that measurements can read those of several layers in turn.
   void add(const device_matrix& weights) { rotation_.add(weights); }

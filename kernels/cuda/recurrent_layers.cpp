@@ -72,18 +72,20 @@ void recurrent_layers::take_agreed(const tensor& out, const tensor& a, const ten
 void recurrent_layers::recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas,
                              const recurrence& how, const device_state_cache& states, int layer) {
   const auto& shape = states.shape;
-  const bool by_channel = how.type == recurrence_type::channel_delta;
+  const bool by_channel = how.type == recurrence_type::channel_delta, scans = how.type == recurrence_type::selective;
   expect(how.type != recurrence_type::none && how.heads == shape.heads && how.key_dim == shape.key_dim &&
-           how.value_dim == shape.value_dim && shape.decays == by_channel && how.heads > 0 && how.key_heads > 0 &&
-           how.heads % how.key_heads == 0,
+           how.value_dim == shape.value_dim && shape.decays == by_channel && shape.rates == scans && how.heads > 0 &&
+           (scans ? how.key_heads == 0 : how.key_heads > 0 && how.heads % how.key_heads == 0),
          "recur: heads of another shape than the states'");
   const auto heads = static_cast<std::size_t>(how.heads), values = heads * static_cast<std::size_t>(how.value_dim),
              keys = static_cast<std::size_t>(how.key_heads * how.key_dim);
   expect(in.type == dtype::f32 && out.type == dtype::f32 && in.cols == values + 2 * keys && out.cols == values,
          "recur: rows of another shape than the heads'");
-  expect(rates.type == dtype::f32 && rates.cols == heads * (by_channel ? static_cast<std::size_t>(how.key_dim) : 1) &&
-           (how.type == recurrence_type::ssd || (betas.type == dtype::f32 && betas.cols == heads)),
-         "recur: rates or betas of another shape than the heads'");
+  const auto key_dim = static_cast<std::size_t>(how.key_dim);
+  expect(
+    rates.type == dtype::f32 && rates.cols == (scans ? values : heads * (by_channel ? key_dim : 1)) &&
+      (how.type == recurrence_type::ssd || (betas.type == dtype::f32 && betas.cols == (scans ? 2 * key_dim : heads))),
+    "recur: rates or betas of another shape than the heads'");
   recur_params p;
   p.out = static_cast<float*>(out.data);
   p.out_stride = out.stride;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/grouped_products.hpp"
 #include "kernels/cuda/linear_chooser.hpp"
+#include "kernels/cuda/low_rank_layers.hpp"
 
 namespace troupe::kernels::cuda {
 
@@ -123,7 +124,10 @@ std::size_t scratch_bytes(const planned_steps& steps, bool library, std::size_t 
       for (const auto& part : packed->parts)
         linear.cover(part, m.activated, m.rows, expanded_memory);
     }
-  return linear.all() + step_bytes(steps) + grouped_bytes(steps);
+  const auto pairs = steps.added_ranks > 0
+    ? low_rank_layers::scratch_bytes(steps.rows, steps.added_ranks, steps.added_outputs)
+    : 0;
+  return linear.all() + step_bytes(steps) + grouped_bytes(steps) + pairs;
 }
 
 } // namespace troupe::kernels::cuda

@@ -303,8 +303,6 @@ public:
     return recurrence().make_state_cache(shape);
   }
 
-  bool scans() const override { return dynamic_cast<const recurrent_ops&>(*ranks_[0].device).scans(); }
-
   void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states, int layer) override {
     recurrence().convolve(out, in, how, states, layer);
   }

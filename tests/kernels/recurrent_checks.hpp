@@ -22,7 +22,11 @@ struct layer {
 
   int inner() const { return how.heads * how.value_dim; }
   int channels() const { return inner() + 2 * how.key_heads * how.key_dim; }
-  int rates() const { return how.heads * (how.type == recurrence_type::channel_delta ? how.key_dim : 1); }
+  bool scans() const { return how.type == recurrence_type::selective; }
+  int rates() const {
+    return scans() ? inner() : how.heads * (how.type == recurrence_type::channel_delta ? how.key_dim : 1);
+  }
+  int betas() const { return scans() ? 2 * how.key_dim : how.heads; } // or B and C
   state_shape shape(int slots, int running, int pending) const {
     return {.layers = 2,
             .slots = slots,
@@ -33,7 +37,8 @@ struct layer {
             .heads = how.heads,
             .key_dim = how.key_dim,
             .value_dim = how.value_dim,
-            .decays = how.type == recurrence_type::channel_delta};
+            .decays = how.type == recurrence_type::channel_delta,
+            .rates = scans()};
   }
 };
 
@@ -46,11 +51,11 @@ inline layer make_layer(recurrence_type type, int heads, int key_heads, int key_
           .biased = seed % 2 == 0};
   l.weight = random.normal(std::size_t(taps) * l.channels(), 0.5f);
   l.bias = random.normal(std::size_t(l.channels()), 0.3f);
-  l.decay = random.normal(std::size_t(heads));
+  l.decay = random.normal(std::size_t(l.scans() ? key_dim * l.inner() : heads));
   for (auto& d : l.decay)
     d = -std::exp(d);
   l.dt_bias = random.normal(std::size_t(l.rates()));
-  l.skip = random.normal(std::size_t(heads));
+  l.skip = random.normal(std::size_t(l.scans() ? l.inner() : heads));
   if (type == recurrence_type::ssd)
     l.how.least_dt = 0.05f, l.how.most_dt = 2;
   return l;
@@ -58,9 +63,10 @@ inline layer make_layer(recurrence_type type, int heads, int key_heads, int key_
 
 inline std::vector<layer> layers() {
   using enum recurrence_type;
-  return {make_layer(delta, 4, 2, 16, 24, 4, 1), make_layer(delta, 3, 3, 7, 5, 3, 2),
-          make_layer(delta, 2, 1, 64, 96, 4, 3), make_layer(channel_delta, 2, 2, 16, 16, 4, 4),
-          make_layer(ssd, 4, 1, 16, 16, 4, 5),   make_layer(ssd, 6, 3, 9, 40, 2, 6)};
+  return {make_layer(delta, 4, 2, 16, 24, 4, 1),     make_layer(delta, 3, 3, 7, 5, 3, 2),
+          make_layer(delta, 2, 1, 64, 96, 4, 3),     make_layer(channel_delta, 2, 2, 16, 16, 4, 4),
+          make_layer(ssd, 4, 1, 16, 16, 4, 5),       make_layer(ssd, 6, 3, 9, 40, 2, 6),
+          make_layer(selective, 2, 0, 16, 24, 4, 14)};
 }
 
 /// A transcript's inputs: [rows, channels | rates | betas].
@@ -70,7 +76,7 @@ struct inputs {
 
 inline inputs random_inputs(const layer& l, std::size_t rows, generator& random) {
   return {random.normal(rows * std::size_t(l.channels())), random.normal(rows * std::size_t(l.rates())),
-          random.normal(rows * std::size_t(l.how.heads))};
+          random.normal(rows * std::size_t(l.betas()))};
 }
 
 inline double softplus_of(double x) { return std::log1p(std::exp(x)); }
@@ -94,6 +100,21 @@ inline std::vector<double> expected(const layer& l, const inputs& in, std::size_
     for (std::size_t head = 0; head < heads; ++head) {
       auto& s = states[head];
       const auto* row = &x[r * channels];
+      if (l.scans()) {
+        const auto *b = &in.betas[r * 2 * dim], *c = b + dim;
+        for (std::size_t v = 0; v < values; ++v) {
+          const auto all = heads * values, at = head * values + v;
+          const double dt = softplus_of(double(in.rates[r * all + at]) + l.dt_bias[at]);
+          double y = row[at] * l.skip[at];
+          for (std::size_t k = 0; k < dim; ++k) {
+            auto& e = s[k * values + v];
+            e = e * std::exp(dt * l.decay[k * all + at]) + dt * row[at] * b[k];
+            y += e * c[k];
+          }
+          out.push_back(y);
+        }
+        continue;
+      }
       const auto group = h.in_turns ? head % std::size_t(h.key_heads) : head / (heads / std::size_t(h.key_heads)),
                  keys = std::size_t(h.key_heads) * dim;
       if (h.type == recurrence_type::ssd) {
@@ -183,7 +204,7 @@ public:
       };
       append(all.x, c.in->x, layer_.channels());
       append(all.rates, c.in->rates, layer_.rates());
-      append(all.betas, c.in->betas, layer_.how.heads);
+      append(all.betas, c.in->betas, layer_.betas());
     }
     const auto count = std::size_t(rows), channels = std::size_t(layer_.channels()),
                inner = std::size_t(layer_.inner());
@@ -197,7 +218,7 @@ public:
     const convolution conv{floats(weight_), layer_.biased ? floats(bias_) : nullptr, layer_.silu};
     ops_.convolve(of(convolved, channels), of(in, channels), conv, *states_, 1);
     ops_.recur(of(out, inner), of(convolved, channels), of(rates, std::size_t(layer_.rates())),
-               of(betas, std::size_t(layer_.how.heads)), layer_.how, *states_, 1);
+               of(betas, std::size_t(layer_.betas())), layer_.how, *states_, 1);
     states_->end();
     std::vector<float> result(count * inner);
     device_->download(result.data(), of(out, inner));
@@ -288,7 +309,7 @@ inline void check_crowd(const layer& l, const backend_maker& make, const std::ve
           };
           replace(mixed->x, wrong[std::size_t(s)].x, l.channels());
           replace(mixed->rates, wrong[std::size_t(s)].rates, l.rates());
-          replace(mixed->betas, wrong[std::size_t(s)].betas, l.how.heads);
+          replace(mixed->betas, wrong[std::size_t(s)].betas, l.betas());
         }
         alive.push_back(mixed);
         chunks.push_back(
@@ -345,7 +366,7 @@ inline void check_trees(const layer& l, const backend_maker& make, int steps) {
       };
       append(some.x, pool.x, l.channels());
       append(some.rates, pool.rates, l.rates());
-      append(some.betas, pool.betas, l.how.heads);
+      append(some.betas, pool.betas, l.betas());
     }
     return std::make_shared<const inputs>(std::move(some));
   };

@@ -59,10 +59,11 @@ struct activate_kernel {
     if (o >= p.outputs)
       return;
     const float* x = p.x + row * p.x_stride + (p.gated ? o / 8 * 16 + o % 8 : o);
-    const float first = x[0] + (p.bias != nullptr ? p.bias[o] : 0);
+    const float* bias = p.bias != nullptr ? p.bias + row * p.bias_stride + o : nullptr;
+    const float first = x[0] + (bias != nullptr ? bias[0] : 0);
     float y;
     if (p.gated)
-      y = gated(p.act, first, x[8] + (p.bias != nullptr ? p.bias[p.bias_up + o] : 0));
+      y = gated(p.act, first, x[8] + (bias != nullptr ? bias[p.bias_up] : 0));
     else
       y = activated(p.act, first);
     store_float(p.out, p.out_type, row * p.out_stride + o, y);

@@ -44,7 +44,8 @@ struct rms_norm_params {
 void rms_norm(const stream& on, const rms_norm_params& params);
 
 /// out[r][o] = act(x[r][o]); gated: act(x[gate of o]) * x[up of o], where x holds tiles of 16 columns, 8 of gate, then
-/// the same 8 of up. Biases, unless null, are added to x first; gated: gate's, and up's at offset `bias_up`.
+/// the same 8 of up. Biases, unless null, are added to x first; gated: gate's, and up's at offset `bias_up`. With a
+/// stride, each row has its own.
 struct activate_params {
   void* out = nullptr;
   dtype out_type = dtype::f32;
@@ -53,6 +54,7 @@ struct activate_params {
   std::size_t x_stride = 0;
   const float* bias = nullptr;
   std::size_t bias_up = 0;
+  std::size_t bias_stride = 0;
   std::size_t outputs = 0;
   std::size_t rows = 0;
   activation act;

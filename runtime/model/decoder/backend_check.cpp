@@ -41,9 +41,6 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
   const bool has_recurrence = dynamic_cast<const kernels::recurrent_ops*>(&backend) != nullptr;
   if (config.recurrent && !has_recurrence)
     refuse("recurrent layers, which CPUs and NVIDIA GPUs compute");
-  if (config.recurrent.type == recurrent_type::selective &&
-      !dynamic_cast<const kernels::recurrent_ops&>(backend).scans())
-    refuse("Mamba 1, which only CPUs compute so far");
   if (config.hyper.rank > 0 && !has_recurrence)
     refuse("weights of each element of residual streams, which CPUs and NVIDIA GPUs compute");
   if (config.attention_gate && !has_recurrence)
@@ -58,7 +55,8 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     refuse("tables of n-grams, which CPUs and NVIDIA GPUs look up");
   if ((config.shared_blocks.mlp_rank > 0 || config.shared_blocks.attention_rank > 0) &&
       dynamic_cast<const kernels::low_rank_products*>(&backend) == nullptr)
-    refuse("products with pairs of low rank beside those of blocks that layers share, which only CPUs compute so far");
+    refuse(
+      "products with pairs of low rank beside those of blocks that layers share, which CPUs and NVIDIA GPUs compute");
   if (needs_family_ops(config) && !backend.has_family_ops())
     refuse("operations that not every device has");
 }

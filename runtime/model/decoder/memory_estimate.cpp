@@ -71,6 +71,10 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
           .second)
       steps.windows.push_back(window);
   steps.choice = plan_choice(config, largest.context);
+  const auto& pairs = config.shared_blocks;
+  steps.added_ranks = as_size(std::max(3 * pairs.attention_rank, pairs.mlp_rank)); // of q, k and v
+  for (int i = config.part().first; pairs.mlp_rank > 0 && i < config.part().end; ++i)
+    steps.added_outputs = std::max(steps.added_outputs, (config.gated ? 2 : 1) * as_size(config.ffn_of(i)));
   for (const auto& group : packed_groups(config, precision))
     steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows,
                               group.expert ? as_size(config.experts.chosen) : 0, !config.gated});

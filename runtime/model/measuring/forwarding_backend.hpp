@@ -162,7 +162,6 @@ public:
   int states_of_a_decoder(int rows) const override {
     return dynamic_cast<const kernels::recurrent_ops&>(inner_).states_of_a_decoder(rows);
   }
-  bool scans() const override { return dynamic_cast<const kernels::recurrent_ops&>(inner_).scans(); }
   void convolve(const kernels::tensor& out, const kernels::tensor& in, const kernels::convolution& how,
                 kernels::state_cache& states, int layer) override {
     recurrence().convolve(out, in, how, states, layer);

@@ -118,11 +118,24 @@ const std::vector<std::string> further_families{
   "llama4", "mellum",   "mimo-v2-flash", "step3p7",     "minicpm3",   "mixtral", "muse-glimmer", "nanochat",
   "olmo2",  "olmoe",    "opt",           "qwen3-moe",   "youtu"};
 /// With recurrent layers.
-const std::vector<std::string> recurrent_families{"granite-hybrid", "lfm2",    "lfm3",
-                                                  "nemotron-h",     "qwen3-5", "qwen3-next"};
-const std::vector<std::string> tiny_recurrent_families{
-  "bamba",    "falcon-h1", "falcon-h1-normed", "granite-hybrid-dense", "kimi-linear", "lfm2-adjusted",
-  "lfm2-moe", "mamba2",    "nemotron-h-moe",   "qwen3-5-moe",          "olmo-hybrid", "bailing-hybrid"};
+const std::vector<std::string> recurrent_families{"granite-hybrid", "lfm2",       "lfm3",  "nemotron-h",
+                                                  "qwen3-5",        "qwen3-next", "zamba2"};
+const std::vector<std::string> tiny_recurrent_families{"bamba",
+                                                       "falcon-h1",
+                                                       "falcon-h1-normed",
+                                                       "granite-hybrid-dense",
+                                                       "kimi-linear",
+                                                       "lfm2-adjusted",
+                                                       "lfm2-moe",
+                                                       "mamba2",
+                                                       "nemotron-h-moe",
+                                                       "qwen3-5-moe",
+                                                       "olmo-hybrid",
+                                                       "bailing-hybrid",
+                                                       "mamba",
+                                                       "falcon-mamba",
+                                                       "jamba",
+                                                       "zamba2"};
 const std::vector<std::string> tiny_families{"apertus",
                                              "axk1",
                                              "arcee",

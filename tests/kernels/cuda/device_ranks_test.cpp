@@ -109,9 +109,10 @@ TEST_CASE("CUDA: two emulated GPUs that share a model give the bits of one, and 
 
 TEST_CASE(
   "CUDA: two emulated GPUs give the bits of one for further families: mixtures, caps, sinks, slopes, own shapes") {
-  for (const std::string model : {"tiny_families/qwen2-moe", "families/gpt-oss", "tiny_families/falcon-alibi",
-                                  "tiny_families/nemotron", "tiny_families/gemma4", "families/gpt2",
-                                  "tiny_families/falcon-h1", "families/qwen3-5", "tiny_families/laguna"}) {
+  for (const std::string model :
+       {"tiny_families/qwen2-moe", "families/gpt-oss", "tiny_families/falcon-alibi", "tiny_families/nemotron",
+        "tiny_families/gemma4", "families/gpt2", "tiny_families/falcon-h1", "families/qwen3-5", "tiny_families/laguna",
+        "tiny_families/zamba2", "tiny_families/falcon-mamba"}) {
     CAPTURE(model);
     const auto source = open_model(test_data() + "/" + model);
     const auto alone = ranked_model(source, dtype::bf16, cuda::testing::make_device(true)).run();

@@ -26,6 +26,7 @@ TEST_CASE("CUDA: convolutions and recurrences agree with loops in double precisi
   check_reference(make_layer(ssd, 2, 1, 256, 64, 1, 9), on_a_device(), 5, "one tap");
   check_reference(make_layer(ssd, 1, 1, 600, 30, 2, 10), on_a_device(), 4, "long keys");
   check_reference(make_layer(delta, 1, 1, 300, 150, 3, 11), on_a_device(), 3, "parts of heads");
+  check_reference(make_layer(selective, 1, 0, 40, 130, 2, 15), on_a_device(), 3, "long keys, parts of heads");
   auto in_turns = make_layer(delta, 4, 2, 16, 24, 4, 12);
   in_turns.how.in_turns = true;
   check_reference(in_turns, on_a_device(), 6, "in turns");
@@ -33,19 +34,21 @@ TEST_CASE("CUDA: convolutions and recurrences agree with loops in double precisi
 
 TEST_CASE("CUDA: a state has the same bits in any chunks, with rows that are taken back, saves and copies") {
   const auto all = layers();
-  for (const std::size_t i : is_sanitized ? std::vector<std::size_t>{0} : std::vector<std::size_t>{0, 1, 3, 4, 5}) {
+  for (const std::size_t i : is_sanitized ? std::vector<std::size_t>{0} : std::vector<std::size_t>{0, 1, 3, 4, 5, 6}) {
     CAPTURE(all[i].name);
     check_crowd(all[i], on_a_device(), {on_a_device()}, 48);
   }
   // Heads in parts, of which the last keeps what is pending.
-  if (!is_sanitized)
+  if (!is_sanitized) {
     check_crowd(make_layer(recurrence_type::delta, 1, 1, 80, 130, 4, 13), on_a_device(), {on_a_device()}, 14);
+    check_crowd(make_layer(recurrence_type::selective, 1, 0, 8, 130, 4, 16), on_a_device(), {on_a_device()}, 14);
+  }
 }
 
 TEST_CASE(
   "CUDA: rows of a tree of guesses have the bits of the line that leads to them, and a state goes on behind any") {
   const auto all = layers();
-  for (const std::size_t i : is_sanitized ? std::vector<std::size_t>{0} : std::vector<std::size_t>{0, 1, 3, 4}) {
+  for (const std::size_t i : is_sanitized ? std::vector<std::size_t>{0} : std::vector<std::size_t>{0, 1, 3, 4, 6}) {
     CAPTURE(all[i].name);
     check_trees(all[i], on_a_device(), 3);
   }
@@ -54,7 +57,7 @@ TEST_CASE(
 }
 
 TEST_CASE("CUDA: a sequence that comes twice in a step goes on where it was, also behind rows that are pending") {
-  for (const auto& l : {layers()[0], layers()[3], layers()[4]}) {
+  for (const auto& l : {layers()[0], layers()[3], layers()[4], layers()[6]}) {
     CAPTURE(l.name);
     generator random(5);
     const auto in = random_inputs(l, 20, random);

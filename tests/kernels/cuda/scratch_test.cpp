@@ -89,8 +89,9 @@ TEST_CASE("CUDA: scores of an indexer take memory per row and position, up to a 
   CHECK(scores(1, std::size_t(32) << 20, 1) == 128 * mib);
 }
 
-TEST_CASE(
-  "CUDA: means of groups, tokens before a row, and rows looked up take memory per row; entries have no second plan") {
+TEST_CASE("CUDA: means of groups, tokens before a row, rows looked up and pairs of low rank take memory per row; "
+          "entries have no "
+          "second plan") {
   auto steps = one_matrix(weight_format::bf16, 16, 1);
   steps.rows = 4096;
   steps.context = 8192;
@@ -108,6 +109,10 @@ TEST_CASE(
   steps.recalled = 0;
   steps.looked_up = 16; // a quarter of a MiB in place of 64 KiB, twice: to embed, and to gather
   CHECK(cuda::scratch_bytes(steps, false, mib) == plain + 2 * (mib / 4 - mib / 16));
+  steps.looked_up = 0;
+  steps.added_ranks = 384; // in f32, and rounded; and biases of rows
+  steps.added_outputs = 8192;
+  CHECK(cuda::scratch_bytes(steps, false, mib) == plain + 8 * mib + 4 * mib + 128 * mib);
 }
 
 TEST_SUITE_BEGIN("cuda");

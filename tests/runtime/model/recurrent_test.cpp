@@ -88,35 +88,15 @@ private:
   std::unique_ptr<kernels::state_cache> states_;
 };
 
-/// A backend with recurrent layers, but without Mamba 1.
-class without_scans final : public forwarding_backend {
-public:
-  using forwarding_backend::forwarding_backend;
-  bool scans() const override { return false; }
-};
-
 } // namespace
-
-TEST_CASE("Recurrent: models with Mamba 1 are refused by name on a backend that lacks it") {
-  const auto cpu = kernels::make_cpu_backend({.threads = 1});
-  without_scans backend(*cpu);
-  for (const std::string model : {"mamba", "falcon-mamba", "jamba"}) {
-    const auto source = open("tiny_families/" + model);
-    CHECK(failure_of([&] { load_weights(*source.tensors, source.config, backend, dtype::f32); }) ==
-          "models of the family `" + source.config.family + "` need Mamba 1, which only CPUs compute so far; this is " +
-            cpu->description());
-  }
-  const auto other = open("tiny_families/mamba2");
-  CHECK(load_weights(*other.tensors, other.config, backend, dtype::f32) != nullptr);
-}
 
 TEST_CASE("Recurrent: a backend without products of low rank refuses blocks to whose products layers add some") {
   const auto cpu = kernels::make_cpu_backend({.threads = 1});
-  without_scans backend(*cpu); // which forwards no such products
+  forwarding_backend backend(*cpu); // which forwards no such products
   const auto source = open("families/zamba2");
   CHECK(failure_of([&] { load_weights(*source.tensors, source.config, backend, dtype::f32); }) ==
         "models of the family `zamba2` need products with pairs of low rank beside those of blocks that layers share, "
-        "which only CPUs compute so far; this is " +
+        "which CPUs and NVIDIA GPUs compute; this is " +
           cpu->description());
   precision sparse(dtype::f32);
   sparse.sparsity = {0.5f, 0};

@@ -222,9 +222,10 @@ struct flat_kernel {
     const std::size_t output = std::size_t(simt::block_x()) * (p.gated ? 8 : 16) + i;
     if (row >= p.rows || output >= p.outputs)
       return;
-    const float sum = total(shared, r, i) + (p.bias != nullptr ? p.bias[output] : 0);
+    const float* bias = p.bias != nullptr ? p.bias + row * p.bias_stride + output : nullptr;
+    const float sum = total(shared, r, i) + (bias != nullptr ? bias[0] : 0);
     if (p.gated) {
-      const float up = total(shared, r, i + 8) + (p.bias != nullptr ? p.bias[p.bias_up + output] : 0);
+      const float up = total(shared, r, i + 8) + (bias != nullptr ? bias[p.bias_up] : 0);
       narrow(row, output) = simt::float_to_bf16(gated(p.act, sum, up));
     } else if (p.activated) {
       narrow(row, output) = simt::float_to_bf16(activated(p.act, sum));

@@ -18,6 +18,7 @@ struct linear_params {
   std::size_t in_stride = 0;
   std::size_t rows = 0;
   const float* bias = nullptr; // [outputs], gated: gate's, then up's; or null
+  std::size_t bias_stride = 0; // of rows that have biases of their own, which only activated ones do
   bool add = false;
   // The part of the matrix:
   const void* codes = nullptr;

@@ -25,9 +25,10 @@ struct plain_linear_kernel {
       const std::size_t row = std::size_t(simt::block_y()) * warp_rows + r;
       if (row >= p.rows)
         return;
-      float sum = dot(row, weight_row) + (p.bias != nullptr ? p.bias[output] : 0);
+      const float* bias = p.bias != nullptr ? p.bias + row * p.bias_stride + output : nullptr;
+      float sum = dot(row, weight_row) + (bias != nullptr ? bias[0] : 0);
       if (p.gated) {
-        const float up = dot(row, weight_row + 8) + (p.bias != nullptr ? p.bias[p.bias_up + output] : 0);
+        const float up = dot(row, weight_row + 8) + (bias != nullptr ? bias[p.bias_up] : 0);
         sum = gated(p.act, sum, up);
       } else if (p.activated) {
         sum = activated(p.act, sum);

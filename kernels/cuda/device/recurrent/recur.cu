@@ -1,6 +1,7 @@
 // The recurrences. A block computes one head of a sequence and holds its state in registers for all rows of a step. So
 // a step reads and writes a state once, however many rows it has; pending rows go on in registers that are not stored.
-// Neighbouring lanes share a column of the state: each has every `split`-th group of four keys.
+// Neighbouring lanes share a column of the state: each has every `split`-th group of four keys. Heads of Mamba 1 (`scans`)
+// are columns that share keys; each has time steps of its own, and a rate of decay for each key, also in registers.
 #include "kernels/cuda/device/launch.hpp"
 #include "kernels/cuda/device/recurrent/recurrent.hpp"
 
@@ -24,19 +25,22 @@ template <recurrence_type Type, int Keys, unsigned Threads>
 struct recur_kernel {
   static constexpr const char* name = "recur";
   static constexpr unsigned threads = Threads;
-  static constexpr bool is_delta = Type != recurrence_type::ssd, by_channel = Type == recurrence_type::channel_delta;
+  static constexpr bool scans = Type == recurrence_type::selective, by_channel = Type == recurrence_type::channel_delta;
+  static constexpr bool is_delta = by_channel || Type == recurrence_type::delta;
   recur_params p;
   recur_plan plan;
 
   /// A thread's part of a state.
   using column = float[Keys];
+  /// How its elements decay, if it scans.
+  using column_rates = float[scans ? Keys : 1];
 
   /// Prepared rows in shared memory.
   TROUPE_DEVICE float* keys() const { return reinterpret_cast<float*>(simt::shared()); }
   TROUPE_DEVICE float* queries() const { return keys() + plan.rows * plan.dim; }
   TROUPE_DEVICE float* decays() const { return queries() + plan.rows * plan.dim; } // by_channel
   TROUPE_DEVICE float* values() const { return decays() + (by_channel ? plan.rows * plan.dim : 0); }
-  TROUPE_DEVICE float* learns() const { return values() + plan.rows * plan.columns; }
+  TROUPE_DEVICE float* learns() const { return values() + plan.rows * plan.columns; } // scans: of each column
   TROUPE_DEVICE float* whole_decays() const { return learns() + plan.rows; }
 
   TROUPE_DEVICE int part() const { return static_cast<int>(simt::thread()) % plan.split; }  // of a column
@@ -58,7 +62,10 @@ struct recur_kernel {
     const bool has_column = value < p.how.value_dim;
     // Lanes of a warp take part in its sums together.
     const bool has_columns = first + static_cast<int>(simt::warp() * warp_lanes) / plan.split < p.how.value_dim;
-    const float skip = is_delta ? 0 : p.how.skip[simt::block_y()];
+    const float skip = is_delta || !has_column ? 0 : p.how.skip[scans ? value_of_all(value) : simt::block_y()];
+    column_rates rates = {};
+    if constexpr (scans)
+      load_rates(rates, value);
     column state;
     load(state, r, value);
     for (std::uint64_t left = r.replayed; left != 0;) {
@@ -71,7 +78,7 @@ struct recur_kernel {
       simt::sync_block();
       if (has_columns)
         for (int row = 0; row < count; ++row)
-          add(state, row);
+          add(state, rates, row);
       simt::sync_block();
     }
     const std::int32_t kept = r.rows - r.pending;
@@ -85,12 +92,12 @@ struct recur_kernel {
       simt::sync_block();
       if (has_columns)
         for (int row = 0; row < count; ++row) {
-          const float y = add(state, row);
+          const float y = add(state, rates, row);
           const std::int32_t done = begin + row + 1;
           if (has_column && part() == 0)
-            p.out[static_cast<std::size_t>(r.first_row + done - 1) * p.out_stride +
-                  simt::block_y() * static_cast<std::size_t>(p.how.value_dim) + static_cast<std::size_t>(value)] =
-              is_delta ? y : simt::fused(values()[row * plan.columns + place()], skip, y);
+            p.out[static_cast<std::size_t>(r.first_row + done - 1) * p.out_stride + value_of_all(value)] = is_delta
+              ? y
+              : simt::fused(values()[row * plan.columns + place()], skip, y);
           if (done == kept)
             store(state, r.slot, value);
           for (; save < r.saves && saves[2 * save] == done; ++save)
@@ -108,6 +115,11 @@ struct recur_kernel {
       static_cast<std::size_t>(value);
   }
 
+  /// The place of a value of the head among those of all.
+  TROUPE_DEVICE std::size_t value_of_all(int value) const {
+    return simt::block_y() * static_cast<std::size_t>(p.how.value_dim) + static_cast<std::size_t>(value);
+  }
+
   TROUPE_DEVICE int key_of(int k) const { return (k / 4 * plan.split + part()) * 4 + k % 4; }
 
   TROUPE_DEVICE void load(column& state, const state_run& r, int value) const {
@@ -117,6 +129,16 @@ struct recur_kernel {
     for (int k = 0; k < Keys; ++k)
       state[k] = exists && key_of(k) < p.how.key_dim ? from[static_cast<std::size_t>(key_of(k)) * p.states.value_stride]
                                                      : 0;
+  }
+
+  TROUPE_DEVICE void load_rates(column_rates& rates, int value) const {
+    const auto values = static_cast<std::size_t>(p.how.heads) * static_cast<std::size_t>(p.how.value_dim);
+    const float* from = p.how.decay + value_of_all(value);
+#pragma unroll
+    for (int k = 0; k < Keys; ++k)
+      rates[k] = value < p.how.value_dim && key_of(k) < p.how.key_dim
+        ? from[static_cast<std::size_t>(key_of(k)) * values]
+        : 0;
   }
 
   TROUPE_DEVICE void store(const column& state, std::int32_t slot, int value) const {
@@ -148,8 +170,8 @@ struct recur_kernel {
   }
 
   /// Adds a prepared row to the state, and reads it with its query.
-  TROUPE_DEVICE float add(column& state, int row) const {
-    const float whole = by_channel ? 1 : whole_decays()[row];
+  TROUPE_DEVICE float add(column& state, [[maybe_unused]] const column_rates& rates, int row) const {
+    const float whole = by_channel || scans ? 1 : whole_decays()[row];
     float learned = values()[row * plan.columns + place()];
     if constexpr (is_delta) {
       float known[4] = {};
@@ -167,14 +189,19 @@ struct recur_kernel {
       }
       learned = simt::sub(learned, over_keys(known));
     }
-    learned = simt::mul(learned, learns()[row]);
+    const float learn = learns()[scans ? row * plan.columns + place() : row];
+    learned = simt::mul(learned, learn);
     float read[4] = {};
 #pragma unroll
     for (int k = 0; k < Keys; k += 4) {
       const words4 key = four(keys(), row, k), query = four(queries(), row, k);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float before = is_delta ? state[k + e] : simt::mul(state[k + e], whole);
+        float before = state[k + e];
+        if constexpr (scans)
+          before = simt::mul(before, simt::exp(simt::mul(rates[k + e], learn)));
+        else if constexpr (!is_delta)
+          before = simt::mul(before, whole);
         state[k + e] = simt::fused(element(key, e), learned, before);
         read[e] = simt::fused(state[k + e], element(query, e), read[e]);
       }
@@ -208,55 +235,75 @@ struct recur_kernel {
         if (by_channel)
           decays()[row * plan.dim + k] = k < p.how.key_dim ? decay[k] : 0;
       }
-      if (simt::lane() == 0) {
+      if (!scans && simt::lane() == 0) {
         whole_decays()[row] = decay[0];
         learns()[row] = decay[by_channel ? key_dim : 1];
       }
     }
     for (int i = static_cast<int>(simt::thread()); i < count * plan.columns; i += static_cast<int>(threads)) {
       const int value = first + i % plan.columns;
-      values()[i] = value < p.how.value_dim ? logged(i / plan.columns)[key_dim + static_cast<std::size_t>(value)] : 0;
+      const float* own = logged(i / plan.columns) + key_dim + static_cast<std::size_t>(value);
+      values()[i] = value < p.how.value_dim ? own[0] : 0;
+      if constexpr (scans)
+        learns()[i] = value < p.how.value_dim ? own[p.states.value_stride] : 0;
     }
   }
 
   /// With `logs`, also keeps those that are pending.
   TROUPE_DEVICE void prepare(const state_run& r, std::int32_t begin, int count, int first, bool logs) const {
     const int key_heads = p.how.key_heads, head = static_cast<int>(simt::block_y());
-    const int group = p.how.in_turns ? head % key_heads : head / (p.how.heads / key_heads);
+    const int group = scans ? 0 : p.how.in_turns ? head % key_heads : head / (p.how.heads / key_heads);
     const auto key_dim = static_cast<std::size_t>(p.how.key_dim);
     const auto key_width = static_cast<std::size_t>(key_heads) * key_dim,
                value_width = static_cast<std::size_t>(p.how.heads) * static_cast<std::size_t>(p.how.value_dim);
-    // [q | k | v] or [x | B | C]
-    const auto key_at = (is_delta ? key_width : value_width) + static_cast<std::size_t>(group) * key_dim,
-               query_at = is_delta ? key_at - key_width : key_at + key_width,
+    // [q | k | v] or [x | B | C]; scans: x, and [B | C] apart
+    const auto key_at = scans ? 0 : (is_delta ? key_width : value_width) + static_cast<std::size_t>(group) * key_dim,
+               query_at = scans ? key_dim
+      : is_delta                ? key_at - key_width
+                                : key_at + key_width,
                value_at = (is_delta ? 2 * key_width : 0) +
       static_cast<std::size_t>(head) * static_cast<std::size_t>(p.how.value_dim);
     const std::int32_t kept = r.rows - r.pending;
     const auto input = [&](int row) {
       return p.in + static_cast<std::size_t>(r.first_row + begin + row) * p.in_stride;
     };
+    const auto keys_of = [&](int row) {
+      return scans ? p.betas + static_cast<std::size_t>(r.first_row + begin + row) * p.betas_stride : input(row);
+    };
     for (int task = static_cast<int>(simt::warp()); task < 2 * count; task += static_cast<int>(threads / warp_lanes)) {
       const int row = task / 2;
       if (task % 2 == 1) {
-        copy(queries() + row * plan.dim, input(row) + query_at, simt::inverse_sqrt(static_cast<float>(p.how.key_dim)),
+        copy(queries() + row * plan.dim, keys_of(row) + query_at, simt::inverse_sqrt(static_cast<float>(p.how.key_dim)),
              nullptr);
         continue;
       }
       float* to_log = logs && begin + row >= kept ? log(r, r.logged + begin + row - kept) : nullptr;
-      copy(keys() + row * plan.dim, input(row) + key_at, 1, to_log);
-      prepare_decay(static_cast<std::size_t>(r.first_row + begin + row), row,
-                    to_log != nullptr ? to_log + key_dim + p.states.value_stride : nullptr);
+      copy(keys() + row * plan.dim, keys_of(row) + key_at, 1, to_log);
+      if constexpr (!scans)
+        prepare_decay(static_cast<std::size_t>(r.first_row + begin + row), row,
+                      to_log != nullptr ? to_log + key_dim + p.states.value_stride : nullptr);
     }
     for (int i = static_cast<int>(simt::thread()); i < count * plan.columns; i += static_cast<int>(threads)) {
       const int value = first + i % plan.columns;
       values()[i] = value < p.how.value_dim ? input(i / plan.columns)[value_at + static_cast<std::size_t>(value)] : 0;
+      if constexpr (scans)
+        learns()[i] = value < p.how.value_dim ? time_step(r.first_row + begin + i / plan.columns, value) : 0;
     }
     if (!logs)
       return;
     for (int row = at_least(kept - begin, 0); row < count; ++row)
-      for (int v = static_cast<int>(simt::thread()); v < p.how.value_dim; v += static_cast<int>(threads))
-        log(r, r.logged + begin + row - kept)[key_dim + static_cast<std::size_t>(v)] = input(
-          row)[value_at + static_cast<std::size_t>(v)];
+      for (int v = static_cast<int>(simt::thread()); v < p.how.value_dim; v += static_cast<int>(threads)) {
+        float* to = log(r, r.logged + begin + row - kept) + key_dim + static_cast<std::size_t>(v);
+        to[0] = input(row)[value_at + static_cast<std::size_t>(v)];
+        if constexpr (scans)
+          to[p.states.value_stride] = time_step(r.first_row + begin + row, v);
+      }
+  }
+
+  /// Of a value, if it scans.
+  TROUPE_DEVICE float time_step(std::int32_t input_row, int value) const {
+    const auto at = value_of_all(value);
+    return softplus(p.rates[static_cast<std::size_t>(input_row) * p.rates_stride + at] + p.how.dt_bias[at]);
   }
 
   /// A key or a query, by a warp: of delta rules brought to the length `scale`.
@@ -323,7 +370,8 @@ void launch_recur(const stream& on, const recur_params& params, recur_plan plan)
   constexpr int most_rows = 8, prepared_floats = 10240; // with values less than default shared memory
   plan.columns = static_cast<int>(Threads) / plan.split;
   plan.rows = at_least(at_most(prepared_floats / (3 * plan.dim), most_rows), 1);
-  const int row = (Type == recurrence_type::channel_delta ? 3 : 2) * plan.dim + plan.columns + 2;
+  const int row = (Type == recurrence_type::channel_delta ? 3 : 2) * plan.dim +
+    (Type == recurrence_type::selective ? 2 : 1) * plan.columns + 2;
   launch(on, {static_cast<unsigned>(params.runs.count), static_cast<unsigned>(params.how.heads)},
          static_cast<std::size_t>(plan.rows * row) * sizeof(float), recur_kernel<Type, Keys, Threads>{params, plan});
 }
@@ -341,7 +389,7 @@ void launch_recur(const stream& on, const recur_params& params, const recur_plan
 
 template <recurrence_type Type>
 void launch_recur(const stream& on, const recur_params& params) {
-  constexpr int few = 16, many = 32; // keys of a lane
+  constexpr int few = Type == recurrence_type::selective ? 4 : 16, many = 32; // keys of a lane
   recur_plan plan;
   const bool is_narrow = params.how.key_dim <= few * plan.split;
   const int keys = is_narrow ? few : many;
@@ -361,7 +409,7 @@ void recur(const stream& on, const recur_params& params) {
     case recurrence_type::delta: return launch_recur<recurrence_type::delta>(on, params);
     case recurrence_type::channel_delta: return launch_recur<recurrence_type::channel_delta>(on, params);
     case recurrence_type::ssd: return launch_recur<recurrence_type::ssd>(on, params);
-    case recurrence_type::selective: // which backends that do not scan are never asked for
+    case recurrence_type::selective: return launch_recur<recurrence_type::selective>(on, params);
     case recurrence_type::none: return;
   }
 }
