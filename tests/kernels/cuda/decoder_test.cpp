@@ -118,7 +118,7 @@ const std::vector<std::string> further_families{
   "llama4", "mellum",   "mimo-v2-flash", "step3p7",     "minicpm3",   "mixtral", "muse-glimmer", "nanochat",
   "olmo2",  "olmoe",    "opt",           "qwen3-moe",   "youtu"};
 /// With recurrent layers.
-const std::vector<std::string> recurrent_families{"granite-hybrid", "lfm2",    "lfm3",
+const std::vector<std::string> recurrent_families{"granite-hybrid", "inkling", "lfm2",      "lfm3",
                                                   "nemotron-h",     "qwen3-5", "qwen3-next"};
 const std::vector<std::string> tiny_recurrent_families{
   "bamba",    "falcon-h1", "falcon-h1-normed", "granite-hybrid-dense", "kimi-linear", "lfm2-adjusted",
