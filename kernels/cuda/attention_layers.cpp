@@ -8,6 +8,24 @@
 
 namespace troupe::kernels::cuda {
 
+namespace {
+
+distance_numbers numbers_of(const distance_scores& from, std::size_t rows, int heads, const attention_scores& scores) {
+  expect(scores.soft_cap == 0 && scores.slopes == nullptr && scores.ahead == 0,
+         "attention: scores by distance have no caps and slopes, and see no later tokens");
+  expect(from.mixes.type == dtype::f32 && from.mixes.rows == rows &&
+           from.mixes.cols == static_cast<std::size_t>(heads * from.width),
+         "attention: distances must have f32 mixes of all heads");
+  return {from.table + distance_padding + from.extent - 1,
+          from.stride(),
+          static_cast<const float*>(from.mixes.data),
+          from.mixes.stride,
+          from.width,
+          from.extent};
+}
+
+} // namespace
+
 attention_layers::attention_layers(const stream& on, step_memory& step, const cuda_options& options,
                                    const device_info& device)
   : on_(on), step_(step), options_(options), device_(device) {
@@ -41,23 +59,25 @@ attention_params attention_layers::params_of(const tensor& out, const tensor& q,
 }
 
 void attention_layers::attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
-                              const device_kv_cache& cache, int layer, const batch& rows,
-                              const position_choice* chosen) {
+                              const device_kv_cache& cache, int layer, const batch& rows, const position_choice* chosen,
+                              const distance_scores* distances) {
   step_.enter(on_, rows);
   auto p = params_of(out, qkv, heads, scores, cache, layer);
   const auto shape = cache.shape.layer(layer);
-  const bool tensor_cores = has_tensor_attention(cache.shape.type, shape.dim);
+  if (distances != nullptr)
+    p.distances = numbers_of(*distances, qkv.rows, heads, scores);
+  const bool tensor_cores = has_tensor_attention(cache.shape.type, shape.dim, distances != nullptr);
   attention_options options;
   options.group = heads / shape.heads;
   options.window = scores.window;
   options.chunk = scores.chunk;
   options.ahead = scores.ahead;
-  options.flash = tensor_cores && !options_.deterministic;
+  options.flash = tensor_cores && !options_.deterministic && distances == nullptr;
   options.kv_heads = shape.heads;
   options.multiprocessors = device_.multiprocessors;
   options.least_common = tensor_cores ? least_common_quarters : 0;
   options.most = chosen != nullptr ? chosen->most : 0;
-  p.unified = tensor_cores && options_.unified_maximum.has_value();
+  p.unified = tensor_cores && options_.unified_maximum.has_value() && distances == nullptr;
   p.maximum = exponent(options_.unified_maximum.value_or(0));
   p.counts = static_cast<softmax_counts*>(counts_.get());
   run(p, options, tensor_cores);

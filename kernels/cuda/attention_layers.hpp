@@ -6,6 +6,7 @@
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/kv_memory.hpp"
 #include "kernels/cuda/step_memory.hpp"
+#include "kernels/distance_attention.hpp"
 #include "kernels/sparse_attention.hpp"
 
 namespace troupe::kernels::cuda {
@@ -15,7 +16,8 @@ public:
   attention_layers(const stream& on, step_memory& step, const cuda_options& options, const device_info& device);
 
   void attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
-              const device_kv_cache& cache, int layer, const batch& rows, const position_choice* chosen = nullptr);
+              const device_kv_cache& cache, int layer, const batch& rows, const position_choice* chosen = nullptr,
+              const distance_scores* distances = nullptr);
 
   /// See compressed_attention.
   void attend_entries(const tensor& out, const tensor& q, int heads, const attention_scores& scores,

@@ -32,7 +32,8 @@ class backend_on_device final : public cuda_backend,
                                 public gram_ops,
                                 public gaussian_gates,
                                 public sparse_attention,
-                                public compressed_attention {
+                                public compressed_attention,
+                                public distance_attention {
 public:
   explicit backend_on_device(const cuda_options& options)
     : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {}
@@ -192,6 +193,13 @@ public:
   void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                         const kv_cache& cache, int layer, const batch& rows) override {
     attention_.attend(out, qkv, heads, scores, dynamic_cast<const device_kv_cache&>(cache), layer, rows);
+  }
+
+  void attend_by_distance(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                          const distance_scores& distances, const kv_cache& cache, int layer,
+                          const batch& rows) override {
+    attention_.attend(out, qkv, heads, scores, dynamic_cast<const device_kv_cache&>(cache), layer, rows, nullptr,
+                      &distances);
   }
 
   void choose_positions(position_choice& to, const tensor& queries, const tensor& weights, int heads,

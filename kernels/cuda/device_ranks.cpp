@@ -5,6 +5,7 @@
 #include "kernels/cuda/divided_rows.hpp"
 #include "kernels/cuda/expect.hpp"
 #include "kernels/cuda/grouped_products.hpp"
+#include "kernels/distance_attention.hpp"
 #include "kernels/gaussian_gates.hpp"
 #include "kernels/gram_ops.hpp"
 #include "kernels/planned_steps.hpp"
@@ -26,6 +27,7 @@ class device_ranks final : public cuda_backend,
                            public gaussian_gates,
                            public sparse_attention,
                            public compressed_attention,
+                           public distance_attention,
                            private device_group {
 public:
   device_ranks(const cuda_options& options, int count) {
@@ -229,6 +231,9 @@ public:
         bring(q + count, heads + kv_heads + kv.first, count);
       }
       r.backend->rope_write_kv(own, static_cast<int>(q), norm, rope, *whole.parts[i], layer, step);
+      if (rope.angles == nullptr && norm.q != nullptr) // may be scaled there (attend_by_distance)
+        copy_tensor(r.backend->queue(), columns_of(qkv, {static_cast<std::size_t>(kv.first * group) * dim, q * dim}),
+                    columns_of(own, {0, q * dim}));
       r.rotated = own;
     });
   }
@@ -241,30 +246,41 @@ public:
 
   void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                         const kv_cache& cache, int layer, const batch& step) override {
-    const auto& whole = dynamic_cast<const sharded_cache&>(cache);
-    if (!whole.divided())
-      return alone({out, qkv}).shaped_attention(out, qkv, heads, scores, *whole.parts[0], layer, step);
-    const auto shape = whole.shape.layer(layer);
-    const int group = heads / shape.heads;
-    const auto dim = static_cast<std::size_t>(shape.dim);
-    rows_.use(out);
-    rows_.forget_columns();
-    std::vector<tensor> parts(ranks.size());
-    std::vector<column_range> columns(ranks.size());
-    together([&](device_rank& r, std::size_t i) {
-      expect(r.rotated.rows == qkv.rows, "attention: the rows must be those that were rotated last");
-      const auto kv = whole.kv_heads(i, layer);
-      const auto q = static_cast<std::size_t>(kv.count * group);
-      auto own = scores;
-      own.slopes = scores.slopes != nullptr ? scores.slopes + kv.first * group : nullptr;
-      own.sinks = scores.sinks != nullptr ? scores.sinks + kv.first * group : nullptr;
-      const auto to = packed_rows(r.attended, out.type, out.rows, q * dim);
-      r.backend->shaped_attention(to, r.rotated, static_cast<int>(q), own, *whole.parts[i], layer, step);
-      columns[i] = {static_cast<std::size_t>(kv.first * group) * dim, q * dim};
-      copy_tensor(r.backend->queue(), columns_of(out, columns[i]), to);
-      parts[i] = to;
-    });
-    rows_.keep_columns(out, std::move(parts), std::move(columns));
+    attend(out, qkv, heads, scores, cache, layer,
+           [&](device_rank& r, const tensor& to, const tensor& queries, column_range own, const attention_scores& how,
+               const kv_cache& part) {
+             r.backend->shaped_attention(to, queries, static_cast<int>(own.count), how, part, layer, step);
+           });
+  }
+
+  // With the first GPU's queries, which have been scaled since.
+  void attend_by_distance(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                          const distance_scores& distances, const kv_cache& cache, int layer,
+                          const batch& step) override {
+    const auto dim = static_cast<std::size_t>(cache.shape.layer(layer).dim),
+               width = static_cast<std::size_t>(distances.width);
+    attend(out, qkv, heads, scores, cache, layer,
+           [&](device_rank& r, const tensor& to, const tensor& rotated, column_range own, const attention_scores& how,
+               const kv_cache& part) {
+             auto queries = columns_of(qkv, {own.first * dim, own.count * dim});
+             auto mine = distances;
+             mine.mixes = columns_of(distances.mixes, {own.first * width, own.count * width});
+             if (&r != &ranks[0]) {
+               const auto& on = r.backend->queue();
+               const auto brought = columns_of(rotated, {0, queries.cols}),
+                          mixes = packed_rows(r.in, dtype::f32, qkv.rows, mine.mixes.cols);
+               copy_tensor(on, brought, queries);
+               copy_tensor(on, mixes, mine.mixes);
+               const auto bytes = width * distances.stride() * sizeof(float);
+               auto* table = r.bias.reserve<float>(bytes);
+               copy_on_device(on, table, distances.table, bytes);
+               queries = brought;
+               mine.mixes = mixes;
+               mine.table = table;
+             }
+             dynamic_cast<distance_attention&>(*r.backend)
+               .attend_by_distance(to, queries, static_cast<int>(own.count), how, mine, part, layer, step);
+           });
   }
 
   // What is not divided, by the first GPU; grouped products as others. Layers of K alone are not.
@@ -445,6 +461,38 @@ private:
     expect(whole.gated == gated && out.cols == w.outputs,
            "linear_activated: the weights must be packed for it, out must have their columns");
     return whole;
+  }
+
+  /// Lets each GPU attend with its query heads, f(GPU, to, its queries, heads, scores, part of the cache); or the first one alone.
+  template <class Attend>
+  void attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores, const kv_cache& cache,
+              int layer, const Attend& f) {
+    const auto& whole = dynamic_cast<const sharded_cache&>(cache);
+    if (!whole.divided()) {
+      alone({out, qkv});
+      return f(ranks[0], out, qkv, {0, static_cast<std::size_t>(heads)}, scores, *whole.parts[0]);
+    }
+    const auto shape = whole.shape.layer(layer);
+    const int group = heads / shape.heads;
+    const auto dim = static_cast<std::size_t>(shape.dim);
+    rows_.use(out);
+    rows_.forget_columns();
+    std::vector<tensor> parts(ranks.size());
+    std::vector<column_range> columns(ranks.size());
+    together([&](device_rank& r, std::size_t i) {
+      expect(r.rotated.rows == qkv.rows, "attention: the rows must be those that were rotated last");
+      const auto kv = whole.kv_heads(i, layer);
+      const column_range q{static_cast<std::size_t>(kv.first * group), static_cast<std::size_t>(kv.count * group)};
+      auto own = scores;
+      own.slopes = scores.slopes != nullptr ? scores.slopes + q.first : nullptr;
+      own.sinks = scores.sinks != nullptr ? scores.sinks + q.first : nullptr;
+      const auto to = packed_rows(r.attended, out.type, out.rows, q.count * dim);
+      f(r, to, r.rotated, q, own, *whole.parts[i]);
+      columns[i] = {q.first * dim, q.count * dim};
+      copy_tensor(r.backend->queue(), columns_of(out, columns[i]), to);
+      parts[i] = to;
+    });
+    rows_.keep_columns(out, std::move(parts), std::move(columns));
   }
 
   template <class Pack>

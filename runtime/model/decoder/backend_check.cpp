@@ -37,7 +37,8 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
   const bool has_grams = dynamic_cast<const kernels::gram_ops*>(&backend) != nullptr;
   if ((config.distances && dynamic_cast<const kernels::distance_attention*>(&backend) == nullptr) ||
       (config.recurrent.type == recurrent_type::branches && !has_grams))
-    refuse("learned numbers for distances and short convolutions beside attention, which only CPUs compute so far");
+    refuse("learned numbers for distances and short convolutions beside attention, which CPUs and NVIDIA "
+           "GPUs compute");
   const bool has_recurrence = dynamic_cast<const kernels::recurrent_ops*>(&backend) != nullptr;
   if (config.recurrent && !has_recurrence)
     refuse("recurrent layers, which CPUs and NVIDIA GPUs compute");

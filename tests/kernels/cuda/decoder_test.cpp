@@ -118,8 +118,8 @@ const std::vector<std::string> further_families{
   "llama4", "mellum",   "mimo-v2-flash", "step3p7",     "minicpm3",   "mixtral", "muse-glimmer", "nanochat",
   "olmo2",  "olmoe",    "opt",           "qwen3-moe",   "youtu"};
 /// With recurrent layers.
-const std::vector<std::string> recurrent_families{"granite-hybrid", "lfm2",       "lfm3",  "nemotron-h",
-                                                  "qwen3-5",        "qwen3-next", "zamba2"};
+const std::vector<std::string> recurrent_families{"granite-hybrid", "inkling", "lfm2",       "lfm3",
+                                                  "nemotron-h",     "qwen3-5", "qwen3-next", "zamba2"};
 const std::vector<std::string> tiny_recurrent_families{"bamba",
                                                        "falcon-h1",
                                                        "falcon-h1-normed",
@@ -225,9 +225,10 @@ TEST_CASE("CUDA: families with recurrent layers give transformers' logits and gr
   }
 }
 
-TEST_CASE("CUDA: families whose attention sees chosen positions, or entries, give transformers' logits, with the same "
-          "bits in chunks") {
-  for (const std::string model : {"deepseek-v32", "glm-moe-dsa", "mistral-large4", "deepseek-v4", "qwen4-exp"}) {
+TEST_CASE("CUDA: families whose attention sees chosen positions, entries, or numbers for distances, give transformers' "
+          "logits, with the same bits in chunks") {
+  for (const std::string model :
+       {"deepseek-v32", "glm-moe-dsa", "mistral-large4", "deepseek-v4", "qwen4-exp", "inkling"}) {
     CAPTURE(model);
     const auto source = open_model((data_folder() / "families" / model).string());
     const auto document = json::document::load(data_folder() / "families" / model / "expected.json");
@@ -244,7 +245,7 @@ TEST_CASE("CUDA: families whose attention sees chosen positions, or entries, giv
           continue; // slow
         engine e(source, compute, true);
         const bool in_parts = cuda::testing::is_emulated() &&
-          model == "qwen4-exp"; // alone, as its states do not go back
+          (model == "qwen4-exp" || model == "inkling"); // alone, as their states do not go back
         std::vector<float> logits, last;
         if (!in_parts)
           logits = e.step(ids, 0);

@@ -115,7 +115,7 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
   CHECK(
     failure_of([&] { load_weights(*distances.tensors, distances.config, backend, dtype::f32); }) ==
     "models of the family `inkling_text` need learned numbers for distances and short convolutions beside attention, "
-    "which only CPUs compute so far; this is basic");
+    "which CPUs and NVIDIA GPUs compute; this is basic");
   const auto indexed = open("families/deepseek-v32");
   CHECK(failure_of([&] { load_weights(*indexed.tensors, indexed.config, backend, dtype::f32); }) ==
         "models of the family `deepseek_v32` need attention over positions that an indexer chooses, which CPUs and "

@@ -57,6 +57,15 @@ struct attention_work {
   std::int32_t common = 0;
 };
 
+/// Learned numbers that are added to scores (kernels/distance_attention.hpp).
+struct distance_numbers {
+  const float* table = nullptr; // distance 0 of the first row; farther ones are before it. Null: there are none
+  std::size_t stride = 0;       // of the table's rows
+  const float* mixes = nullptr; // [rows][heads][width]
+  std::size_t mix_stride = 0;
+  int width = 0, extent = 0;
+};
+
 /// Most packed queries of a tile.
 inline constexpr int small_tile = 16, large_tile = 32, flash_tile = 128;
 
@@ -77,6 +86,8 @@ struct attention_params {
   float cap = 0;
   const float* slopes = nullptr; // [heads], or null
   const float* sinks = nullptr;  // [heads], or null; e^ of them is added to sums
+  /// For attend_plainly, and for `attend` and attend_common where has_tensor_attention(..., true).
+  distance_numbers distances;
   /// States made on tensor cores use `maximum` instead of their largest score, so that sums need no rescaling
   /// (FlashDecoding++; Hong et al. 2024). A row for which it loses precision is recomputed with a running maximum when
   /// its states merge.
@@ -106,8 +117,8 @@ constexpr float exponent(float x) { return x * 1.44269504f; }
 /// o, then m and l, padded to 16 bytes.
 TROUPE_DEVICE constexpr int state_floats(int head_dim) { return (head_dim + 2 + 3) / 4 * 4; }
 
-/// Whether there are tensor-core kernels for these.
-bool has_tensor_attention(kv_type type, int head_dim);
+/// Whether there are tensor-core kernels for these; `distances`: with numbers of distances, without attend_flash.
+bool has_tensor_attention(kv_type type, int head_dim, bool distances = false);
 
 /// States of `count` works by plain arithmetic in f32, for every shape and type.
 void attend_plainly(const stream& on, const attention_params& params, const attention_work* works, std::size_t count);

@@ -95,6 +95,8 @@ struct plain_attention_kernel {
         score *= places.key_scale(t);
       if (shaped)
         score = shaped_score(p, score, slope, start + t - row.position);
+      if (p.distances.table != nullptr)
+        score += distance_score(p.distances, index, head, row.position - start - t);
       weights[t] = score;
       highest = simt::larger(highest, score);
     }

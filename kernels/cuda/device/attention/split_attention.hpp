@@ -13,8 +13,8 @@ inline constexpr int warp_blocks = warp_tokens / block_tokens;
 constexpr bool has_large_tiles(int head_dim) { return head_dim == 64 || head_dim == 96 || head_dim == 128; }
 
 /// A block has a tile and a partition, each of its four warps a quarter of the partition. Quarters merge in order. Or
-/// it keeps the states of common quarters apart, as they are.
-template <class Cells, int Dim, int Tiles>
+/// it keeps the states of common quarters apart, as they are. `Distances`: scores have numbers of distances.
+template <class Cells, int Dim, int Tiles, bool Distances = false>
 struct split_attention_kernel {
   static constexpr const char* name = "split attention";
   static constexpr unsigned threads = most_warps * warp_lanes;
@@ -75,7 +75,10 @@ struct split_attention_kernel {
       for (int i = 0; i < Tiles; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          warp.shape(scores[i], query_of(i, half), half, start);
+          if constexpr (Distances)
+            warp.add_distances(scores[i], query_of(i, half), half, start);
+          else
+            warp.shape(scores[i], query_of(i, half), half, start);
           if (!whole)
             part::mask(scores[i], half, firsts[i][half], ends[i][half]);
           m[i][half] = p.unified ? p.maximum : part::row_max(scores[i], half) * p.scale;
@@ -206,17 +209,26 @@ struct split_attention_kernel {
   }
 };
 
+template <class Kernel>
+void launch_tiles(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
+                  int tile, bool apart) {
+  const auto parts = static_cast<unsigned>(tile / Kernel::queries);
+  launch_works(on, Kernel{params, works, parts, apart}, count * parts);
+}
+
 template <class Cells>
 void attend_split(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
                   int tile, bool apart) {
   with_dim(params.cache.head_dim, [&](auto dim) {
     using small = split_attention_kernel<Cells, dim.value, 1>;
     using large = split_attention_kernel<Cells, dim.value, has_large_tiles(dim.value) ? 2 : 1>;
-    const auto parts = static_cast<unsigned>(tile / (tile == small_tile ? small::queries : large::queries));
-    if (tile == small_tile)
-      launch_works(on, small{params, works, parts, apart}, count * parts);
+    using by_distance = split_attention_kernel<Cells, dim.value, 1, has_distances(dim.value)>;
+    if (params.distances.table != nullptr)
+      launch_tiles<by_distance>(on, params, works, count, tile, apart);
+    else if (tile == small_tile)
+      launch_tiles<small>(on, params, works, count, tile, apart);
     else
-      launch_works(on, large{params, works, parts, apart}, count * parts);
+      launch_tiles<large>(on, params, works, count, tile, apart);
   });
 }
 

@@ -18,8 +18,8 @@ void with_cells(kv_type type, const F& f) {
 
 } // namespace
 
-bool has_tensor_attention(kv_type type, int head_dim) {
-  return type != kv_type::f32 && with_dim(head_dim, [](auto) {});
+bool has_tensor_attention(kv_type type, int head_dim, bool distances) {
+  return type != kv_type::f32 && with_dim(head_dim, [](auto) {}) && (!distances || has_distances(head_dim));
 }
 
 void attend(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,

@@ -196,6 +196,27 @@ struct tensor_attention {
       }
   }
 
+  /// Adds what the numbers of distances give to the scores of a query. `start`: position of the first token.
+  TROUPE_DEVICE void add_distances(float (&scores)[columns][4], int query, int half, int start) const {
+    const auto& from = p.distances;
+    const int last = at_most(query, work.count - 1), row = row_of(last), first = p.rows[row].position - start;
+    if (first - (tokens - 1) >= from.extent)
+      return; // all tokens are too far behind
+    const float* mix = from.mixes + row * from.mix_stride + std::size_t(head_of(last)) * from.width;
+    const float* numbers = from.table;
+    for (int i = 0; i < from.width; ++i, numbers += from.stride) {
+      const float weight = mix[i] * (exponent(1) / p.scale);
+#pragma unroll
+      for (int c = 0; c < columns; ++c)
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          if (const int distance = first - token_of(c, j); distance >= 0 && distance < from.extent) {
+            float& s = scores[c][2 * half + j];
+            s = simt::fused(weight, numbers[-distance], s);
+          }
+    }
+  }
+
   /// The token of a lane's element i of column c.
   TROUPE_DEVICE static int token_of(int c, int i) {
     return c / 2 * block_tokens + 4 * static_cast<int>(thread_lane()) + c % 2 * 2 + i;
@@ -299,6 +320,9 @@ struct tensor_attention {
     }
   }
 };
+
+/// Whether there is a kernel for numbers of distances, too: for Inkling's heads.
+constexpr bool has_distances(int head_dim) { return head_dim == 128; }
 
 /// Calls f with head_dim as a type; false if there is no kernel for it. A multiple of 16 up to 256 needs a line here.
 template <class F>

@@ -108,13 +108,14 @@ TEST_CASE("mixtures of experts on a GPU: random requests give the same tokens in
 }
 
 TEST_CASE(
-  "compressed keys, and groups and n-grams with states, on a GPU: random requests give the same tokens in random "
-  "crowds as alone") {
+  "compressed keys, groups and n-grams with states, and numbers for distances, on a GPU: random requests give the same "
+  "tokens in random crowds as alone") {
   std::mt19937 rng(18);
   std::uint64_t accepted = 0;
   // Fewer entries and positions are chosen, so that short texts have to choose.
   for (const auto& tiny : {tiny_model("families/deepseek-v4", {{"index_topk", 3}, {"sliding_window", 7}}),
-                           tiny_model("families/qwen4-exp", {{"indexer_budget", 12}})}) {
+                           tiny_model("families/qwen4-exp", {{"indexer_budget", 12}}),
+                           tiny_model("families/inkling", {{"log_scaling_n_floor", 3}})}) {
     CAPTURE(tiny.options().model);
     accepted += check_crowds(tiny, rng).accepted;
   }
