@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -39,6 +40,7 @@ public:
     virtual void drop() noexcept {}
     const void* const of_; // whoever forgets it
     entry* next_ = nullptr;
+    std::uint64_t pass_ = 0; // the last that began before it came to the list
   };
 
   /// How often such a thread tries, each 10 ms. A simulation, whose one thread cannot wait for another, sets 0, and wakes
@@ -47,9 +49,8 @@ public:
 
   /// It is in no list. It is tried again when the next message is handled.
   static void add(entry& one) noexcept {
-    one.next_ = first_.load(std::memory_order_relaxed);
-    while (!first_.compare_exchange_weak(one.next_, &one, std::memory_order_release, std::memory_order_relaxed))
-      ;
+    const std::lock_guard held(access_);
+    put(one);
   }
 
   /// The same; a thread that handles no message tries this one alone first, and waits, as nobody may ever come by again.
@@ -66,37 +67,40 @@ public:
 
   /// Tries all again; what has no memory yet stays.
   static void wake() noexcept {
-    if (!first_.load(std::memory_order_relaxed))
+    if (waking_ || !first_.load(std::memory_order_relaxed))
       return;
-    const std::lock_guard alone(taken_);
-    for (auto* each = first_.exchange(nullptr, std::memory_order_acquire); each;) {
-      auto* next = each->next_;
-      try {
-        each->try_again();
-      } catch (const std::bad_alloc&) {
-        add(*each);
-      }
-      each = next;
-    }
+    waking_ = true; // what is tried may handle a message
+    std::unique_lock held(access_);
+    const auto pass = ++passes_;
+    while (auto* one = take([pass](const entry& each) { return each.pass_ < pass; }))
+      if (!retry(*one, held))
+        put(*one);
+    waking_ = false;
   }
 
   /// Tries those of `whom` until none is left, and drops those that never have memory: none is called once this returns.
+  /// Not to be called by one of them.
   static void forget(const void* whom) noexcept {
-    bool left = true;
-    for (int i = 0; left; ++i) {
-      wait_before(i);
-      left = false;
-      const std::lock_guard alone(taken_);
-      for (auto* each = first_.exchange(nullptr, std::memory_order_acquire); each;) {
-        auto* next = each->next_;
-        try {
-          each->of_ == whom ? each->try_again() : add(*each);
-        } catch (const std::bad_alloc&) {
-          left = i < tries;
-          left ? add(*each) : each->drop();
+    std::unique_lock held(access_);
+    const auto is_its = [whom](const auto& each) { return each.of_ == whom; };
+    for (int i = 0;; ++i) {
+      const auto pass = ++passes_;
+      while (auto* one = take([&](const entry& each) { return is_its(each) && each.pass_ < pass; })) {
+        if (retry(*one, held))
+          continue;
+        if (i < tries) {
+          put(*one);
+          continue;
         }
-        each = next;
+        held.unlock();
+        one->drop();
+        held.lock();
       }
+      if (!any(first_.load(), is_its) && !any(calls_, is_its)) // another thread may be calling one
+        return;
+      held.unlock();
+      wait_before(1);
+      held.lock();
     }
   }
 
@@ -113,13 +117,80 @@ public:
   };
 
 private:
+  /// One that is tried: it is in no list, and may be gone before this ends.
+  struct call {
+    const void* of_;
+    call* next_;
+  };
+
   static void wait_before(int try_number) {
     std::this_thread::sleep_for(std::chrono::milliseconds(try_number > 0 ? 10 : 0));
   }
 
+  // Those below are called with the lock.
+
+  /// Behind the others, and not for the passes that have begun.
+  static void put(entry& one) noexcept {
+    one.next_ = nullptr;
+    one.pass_ = passes_;
+    if (last_)
+      last_->next_ = &one;
+    else
+      first_ = &one;
+    last_ = &one;
+  }
+
+  /// The first of those that are wanted; or null.
+  template <class Wanted>
+  static entry* take(const Wanted& wanted) noexcept {
+    entry* before = nullptr;
+    for (entry* each = first_; each; before = each, each = each->next_) {
+      if (!wanted(*each))
+        continue;
+      if (before)
+        before->next_ = each->next_;
+      else
+        first_ = each->next_;
+      if (last_ == each)
+        last_ = before;
+      return each;
+    }
+    return nullptr;
+  }
+
+  template <class Each, class Wanted>
+  static bool any(const Each* each, const Wanted& wanted) noexcept {
+    while (each && !wanted(*each))
+      each = each->next_;
+    return each;
+  }
+
+  /// Without the lock meanwhile. Whether there was memory.
+  static bool retry(entry& one, std::unique_lock<std::mutex>& held) noexcept {
+    call now{one.of_, calls_};
+    calls_ = &now;
+    held.unlock();
+    bool done = true;
+    try {
+      one.try_again();
+    } catch (const std::bad_alloc&) {
+      done = false;
+    }
+    held.lock();
+    auto** at = &calls_;
+    while (*at != &now)
+      at = &(*at)->next_;
+    *at = now.next_;
+    return done;
+  }
+
+  static inline constinit std::mutex access_; // never held while one is called
   static inline constinit std::atomic<entry*> first_ = nullptr;
-  static inline std::recursive_mutex taken_; // held while entries are tried: what is tried may handle a message
+  static inline constinit entry* last_ = nullptr;
+  static inline constinit call* calls_ = nullptr;
+  static inline constinit std::uint64_t passes_ = 0;      // that have begun
   static inline thread_local constinit int handling_ = 0; // messages, by this thread
+  static inline thread_local constinit bool waking_ = false;
 };
 
 /// An event-based actor that is woken so. In the list it has the reference that it needs while it is queued, and is in no

@@ -1,6 +1,7 @@
 #include "kernels/recurrent.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <map>
 #include <string>
@@ -10,6 +11,8 @@ namespace troupe::kernels {
 namespace {
 
 constexpr std::int32_t most_logged = 64; // bits of run::replayed
+
+std::atomic<std::uint64_t> steps_begun = 0; // of all caches
 
 void expect_state(bool holds, const std::string& what) {
   if (!holds)
@@ -30,7 +33,7 @@ state_cache::place& state_cache::at(std::int32_t slot) {
 void state_cache::begin(std::span<const sequence_rows> sequences, std::span<const sequence_state> states,
                         std::span<const state_save> saves) {
   expect_state(sequences.size() == states.size(), "each sequence of a step must have one");
-  ++steps_;
+  step_ = ++steps_begun;
   runs_.clear();
   first_positions_.clear();
   after_.clear();

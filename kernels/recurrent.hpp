@@ -141,8 +141,8 @@ public:
   /// Behind the last layer.
   void end();
 
-  /// Steps begun.
-  std::uint64_t steps() const { return steps_; }
+  /// The number of the step that was begun last, which no step of any other cache has either; 0: none was.
+  std::uint64_t step() const { return step_; }
 
   const std::vector<run>& runs() const { return runs_; }
   /// The runs that follow no other. Others belong to the tasks of these.
@@ -165,7 +165,7 @@ private:
   place& at(std::int32_t slot);
 
   std::vector<place> slots_;
-  std::uint64_t steps_ = 0;
+  std::uint64_t step_ = 0;
   std::vector<run> runs_;
   std::vector<std::int32_t> first_positions_; // of `runs_`
   std::vector<place> after_;                  // each of them

@@ -78,17 +78,26 @@ struct destroy_elsewhere {
   template <class T>
   void operator()(T* all) const noexcept {
     if (!is_in_callback()) {
-      delete all;
+      destroy(all);
       return;
     }
     all->started.stop(); // does not wait
     try {
       std::thread([all] {
         name_thread("end");
-        delete all;
+        destroy(all);
       }).detach();
     } catch (const std::system_error&) { // no thread is left: its memory is lost
     }
+  }
+
+private:
+  /// A request that came when the engine had stopped may have ended since, without memory to tell its sink.
+  template <class T>
+  static void destroy(T* all) noexcept {
+    const auto status = all->started.status;
+    delete all;
+    unwoken::forget(status.get());
   }
 };
 

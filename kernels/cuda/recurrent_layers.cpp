@@ -12,18 +12,7 @@ const float* floats_of(const tensor& t) { return static_cast<const float*>(t.dat
 
 void recurrent_layers::convolve(const tensor& out, const tensor& in, const convolution& how,
                                 const device_state_cache& states, int layer) {
-  const auto channels = static_cast<std::size_t>(states.shape.channels);
-  expect(in.type == dtype::f32 && out.type == dtype::f32 && in.cols == channels && out.cols == channels,
-         "convolve: both must be f32 with the states' channels");
-  convolve_params p;
-  p.out = static_cast<float*>(out.data);
-  p.out_stride = out.stride;
-  p.in = floats_of(in);
-  p.in_stride = in.stride;
-  p.how = how;
-  p.states = states.layer(layer);
-  p.runs = step_.states(on_, states);
-  cuda::convolve(on_, p);
+  cuda::convolve(on_, convolution_of(out, in, how, states.layer(layer), states));
 }
 
 void recurrent_layers::recall_tokens(std::int32_t* to, const std::int32_t* tokens, std::size_t rows,
@@ -45,20 +34,17 @@ void recurrent_layers::recall_tokens(std::int32_t* to, const std::int32_t* token
 
 void recurrent_layers::convolve_spread(const tensor& out, const tensor& in, const convolution& how,
                                        const device_state_cache& states, int index) {
-  const auto& own = states.shape.spread.at(static_cast<std::size_t>(index));
-  const auto channels = static_cast<std::size_t>(own.channels);
+  cuda::convolve_spread(on_,
+                        {convolution_of(out, in, how, states.spread(index), states),
+                         states.shape.spread[static_cast<std::size_t>(index)].spacing});
+}
+
+convolve_params recurrent_layers::convolution_of(const tensor& out, const tensor& in, const convolution& how,
+                                                 const layer_states& of, const device_state_cache& states) {
+  const auto channels = static_cast<std::size_t>(of.channels);
   expect(in.type == dtype::f32 && out.type == dtype::f32 && in.cols == channels && out.cols == channels,
-         "convolve_spread: both must be f32 with the state's channels");
-  spread_params p;
-  p.out = static_cast<float*>(out.data);
-  p.out_stride = out.stride;
-  p.in = floats_of(in);
-  p.in_stride = in.stride;
-  p.how = how;
-  p.states = states.spread(index);
-  p.runs = step_.states(on_, states);
-  p.spacing = own.spacing;
-  cuda::convolve_spread(on_, p);
+         "convolve: both must be f32 with the state's channels");
+  return {static_cast<float*>(out.data), out.stride, floats_of(in), in.stride, how, of, step_.states(on_, states)};
 }
 
 void recurrent_layers::take_agreed(const tensor& out, const tensor& a, const tensor& b, const tensor& value,

@@ -26,6 +26,9 @@ public:
   void multiply(const tensor& out, const tensor& a, const tensor& b);
 
 private:
+  convolve_params convolution_of(const tensor& out, const tensor& in, const convolution& how, const layer_states& of,
+                                 const device_state_cache& states);
+
   const stream& on_;
   step_memory& step_;
   device_scratch recalled_;

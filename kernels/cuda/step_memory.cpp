@@ -156,8 +156,7 @@ std::uint64_t step_memory::growths() const {
 
 void step_memory::set_runs(const state_cache& of, const std::uint32_t* words, std::size_t count) {
   runs_ = {reinterpret_cast<const state_run*>(words), count};
-  runs_of_ = &of;
-  runs_step_ = of.steps();
+  runs_step_ = of.step();
 }
 
 // -- when first seen --------------------------------------------------------------------------------------------------
@@ -198,7 +197,7 @@ const std::int32_t* step_memory::gathered(const stream& on, const std::int32_t* 
 }
 
 state_runs step_memory::states(const stream& on, const state_cache& of) {
-  if (runs_of_ != &of || runs_step_ != of.steps()) {
+  if (runs_step_ != of.step()) {
     const auto count = of.runs().size();
     const auto words = words_of_runs(of, count);
     set_runs(of, runs_memory_.upload(on, words.data(), words.size()), count);

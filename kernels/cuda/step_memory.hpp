@@ -94,8 +94,7 @@ private:
 
   device_scratch runs_memory_;
   state_runs runs_;
-  const state_cache* runs_of_ = nullptr; // never followed: compared, together with the number of its step
-  std::uint64_t runs_step_ = 0;
+  std::uint64_t runs_step_ = 0; // state_cache::step()
 
   bool staged_ = false;
   bool repeatable_ = false;

@@ -1,5 +1,6 @@
 #include "runtime/chat/whole_prompt.hpp"
 
+#include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -314,12 +315,11 @@ std::vector<message_moves> beginnings(const chat_messages& messages) {
 /// One that nobody can write, as nobody knows it ahead; digits, which no change of case, quoting or trimming alters.
 std::string mark_of_plain() { return "6284" + std::to_string(std::random_device()()) + "1907"; }
 
-/// Whether the token is one of those that open or close reasoning.
+/// Whether the token closes reasoning, or opens it or begins to.
 bool is_about_reasoning(std::string_view token) {
-  constexpr auto names = std::to_array<std::string_view>({"<think>", "</think>", "<thinking>", "</thinking>", "[THINK]",
-                                                          "[/THINK]", "<seed:think>", "</seed:think>", "◁think▷",
-                                                          "◁/think▷", "<|channel>", "<channel|>"});
-  return std::ranges::find(names, token) != names.end();
+  return std::ranges::any_of(reasoning_formats(), [token](const reasoning_format& each) {
+    return each.begin().starts_with(token) || each.end() == token;
+  });
 }
 
 whole_prompt render_shaped(const jinja::value& given, const render_function& render) {

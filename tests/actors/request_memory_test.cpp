@@ -5,7 +5,10 @@
 #include "tests/actors/faulty_device.hpp"
 #include "tests/actors/worker_group.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <thread>
 #include <utility>
 
 using namespace troupe;
@@ -121,6 +124,41 @@ TEST_CASE("a thread that handles no message tries what it must wake, and calls n
   unwoken::wake();
   unwoken::wake();
   CHECK(others.calls == 2);
+}
+
+TEST_CASE("who forgets its own functions waits for one that is being called, and for nobody else's") {
+  struct counted final : unwoken::entry {
+    using entry::entry;
+    void try_again() override { ++calls; }
+    int calls = 0;
+  };
+  struct slow final : unwoken::entry {
+    using entry::entry;
+    void try_again() override {
+      begun = true;
+      for (int i = 0; i < 2000 && !go_on; ++i) // 20 s
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      went_on = go_on.load();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ended = true;
+    }
+    std::atomic<bool> begun = false, go_on = false, went_on = false, ended = false;
+  };
+  const int one = 1, other = 2;
+  slow its(&one);
+  counted others(&other);
+  unwoken::add(its);
+  std::thread thread(unwoken::wake);
+  while (!its.begun)
+    std::this_thread::yield();
+  unwoken::add(others);
+  unwoken::forget(&other);
+  CHECK(others.calls == 1);
+  its.go_on = true;
+  unwoken::forget(&one);
+  CHECK(its.ended);
+  CHECK(its.went_on);
+  thread.join();
 }
 
 TEST_CASE("a client that is an actor hears of the end of its request although there is no memory to say why") {

@@ -141,7 +141,7 @@ int quantize(const CLI::App& given, const quantize_options& options) {
     task.begin("reading " + options.text);
     model.emplace(calibration_options{options.model, read_file_or_stdin(options.text), options.threads, options.context,
                                       options.windows},
-                  task.show, task.log);
+                  task.show, [](std::string) {}); // what there is to say of the model, exports say, too
   };
   const auto law = options.sparsity.empty() ? "" : pruning_law(options);
   if (law == "wanda" && !options.text.empty()) {

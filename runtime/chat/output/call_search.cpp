@@ -70,17 +70,14 @@ void call_search::run(std::string text) {
 void call_search::take(char c) { run(std::string(1, c)); }
 
 void call_search::finish() {
-  while (attempt_) {
-    if (!out_.in_call() && !attempt_->can_end()) {
-      run(fail());
-      continue;
-    }
-    if (out_.in_call())
-      attempt_->abandon();
-    out_.end_call();
-    attempt_.reset();
-  }
-  out_.content(search_.release());
+  while (attempt_ && !out_.behind_call())
+    run(fail());
+  if (!attempt_ && !out_.behind_call())
+    out_.content(search_.release());
+  if (out_.in_call())
+    attempt_->abandon();
+  out_.end_call();
+  attempt_.reset();
 }
 
 } // namespace troupe

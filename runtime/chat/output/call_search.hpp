@@ -1,6 +1,6 @@
 // Finds calls in the text of an answer by the texts that begin them, and lets a call_attempt read each one. If an
-// attempt fails, its text is content, and the search goes on behind its first byte. Single-threaded; belongs to one
-// parser.
+// attempt fails, its text is content, and the search goes on behind its first byte. What begins another call behind one,
+// and is cut, is none. Single-threaded; belongs to one parser.
 #pragma once
 
 #include "runtime/chat/output/call_format.hpp"
@@ -37,8 +37,6 @@ class call_attempt {
 public:
   virtual ~call_attempt() = default;
   virtual reading take(char c) = 0;
-  /// The text ends, outside of a call's arguments: whether what was read may end so.
-  virtual bool can_end() const = 0;
   /// The text ends or fails within a call: yields what is held back of its arguments.
   virtual void abandon() {}
 };

@@ -28,6 +28,8 @@ public:
 
   const chat_output& what() const { return *what_; }
   bool in_call() const { return in_call_; }
+  /// Whether a call was the last thing but white space, or goes on.
+  bool behind_call() const { return behind_call_; }
   std::size_t calls() const { return calls_; }
   /// The function of the call that has begun.
   const offered_tool& called() const { return *called_; }

@@ -61,13 +61,17 @@ void add_mxfp4(made_checkpoint& to, const std::string& weight, const std::string
   to.add(weight, info, {codes, scales}, [&stored, codes, scales, info]() -> tensor_data {
     const auto data = stored.read(codes), exponents = stored.read(scales);
     const auto* bytes = static_cast<const std::uint8_t*>(data.get());
+    const std::span of_groups(static_cast<const std::uint8_t*>(exponents.get()),
+                              info.shape[0] * info.shape[1] / mx_group);
+    require_powers(stored, codes, scales, of_groups);
     std::shared_ptr<std::uint8_t[]> rows(new std::uint8_t[info.bytes]);
     auto* place = rows.get();
-    for (std::size_t g = 0; g < info.shape[0] * info.shape[1] / mx_group; ++g, bytes += mx_group / 2) {
-      *place++ = static_cast<const std::uint8_t*>(exponents.get())[g];
+    for (const auto exponent : of_groups) {
+      *place++ = exponent;
       const auto code = [&](std::size_t i) { return bytes[i / 2] >> i % 2 * 4 & 15; };
       for (std::size_t i = 0; i < mx_group / 2; ++i)
         *place++ = static_cast<std::uint8_t>(code(i) | code(i + mx_group / 2) << 4);
+      bytes += mx_group / 2;
     }
     return rows;
   });

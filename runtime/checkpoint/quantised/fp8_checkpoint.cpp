@@ -2,10 +2,7 @@
 
 #include "kernels/formats/bf16.hpp"
 #include "kernels/formats/e4m3.hpp"
-#include "kernels/formats/f16.hpp"
-#include "runtime/checkpoint/rewritten_checkpoint.hpp"
-#include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/support/error.hpp"
+#include "runtime/checkpoint/quantised/made_checkpoint.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -73,7 +70,7 @@ public:
 
 private:
   [[noreturn]] void fail(const std::string& tensor, const std::string& what) const {
-    throw failure(errc::bad_file, stored_.where(weight_) + ": tensor " + shown(tensor) + " " + what);
+    refuse_part(stored_, weight_, tensor, what);
   }
 
   /// The format whose blocks divide those of the scales. bf16 if there is none: the values are rounded to it.
@@ -100,7 +97,9 @@ private:
     if (!powers_of_two(info))
       return to_floats(*weight_format_of(info.type), data.get(), to.size(), to.data());
     constexpr int bias = 127;
-    std::ranges::transform(std::span(static_cast<const std::uint8_t*>(data.get()), to.size()), to.begin(),
+    const std::span exponents(static_cast<const std::uint8_t*>(data.get()), to.size());
+    require_powers(stored_, weight_, scale_, exponents);
+    std::ranges::transform(exponents, to.begin(),
                            [](std::uint8_t exponent) { return std::ldexp(1.0f, exponent - bias); });
   }
 

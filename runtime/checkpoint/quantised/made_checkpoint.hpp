@@ -14,6 +14,7 @@
 #include <functional>
 #include <initializer_list>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,13 @@ inline void require_matrix(const checkpoint& stored, const std::string& anchor, 
   const auto& s = info.shape;
   if (s.size() != 2 || s[0] == 0 || s[1] == 0 || s[0] > most || s[1] > most / s[0])
     refuse_part(stored, anchor, part, "has the shape " + to_string(s) + ", expected a matrix");
+}
+
+/// Some of a tensor's powers of two (E8M0): 255 stands for none, and whatever is multiplied with it is no number.
+inline void require_powers(const checkpoint& stored, const std::string& anchor, const std::string& part,
+                           std::span<const std::uint8_t> exponents) {
+  if (std::ranges::find(exponents, 255) != exponents.end())
+    refuse_part(stored, anchor, part, "has an exponent of 255, which is no number");
 }
 
 /// All elements of a float tensor.

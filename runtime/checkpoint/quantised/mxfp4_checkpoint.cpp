@@ -1,8 +1,7 @@
 #include "runtime/checkpoint/quantised/mxfp4_checkpoint.hpp"
 
 #include "kernels/formats/bf16.hpp"
-#include "runtime/checkpoint/rewritten_checkpoint.hpp"
-#include "runtime/support/error.hpp"
+#include "runtime/checkpoint/quantised/made_checkpoint.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +12,6 @@ namespace {
 
 constexpr std::string_view blocks_suffix = "_blocks", scales_suffix = "_scales";
 constexpr std::size_t mx_inputs = 32, mx_bytes = 16;
-
-[[noreturn]] void fail(const checkpoint& stored, const std::string& tensor, const std::string& what) {
-  throw failure(errc::bad_file, stored.where(tensor) + ": tensor " + shown(tensor) + " " + what);
-}
 
 /// One expert's matrix.
 class mxfp4_matrix {
@@ -38,10 +33,11 @@ public:
     const auto blocks = info_.shape[0] * info_.shape[1] / mx_inputs;
     const auto codes = stored_.read(blocks_), exponents = stored_.read(scales_);
     const auto* from = static_cast<const std::uint8_t*>(codes.get()) + expert_ * blocks * mx_bytes;
-    const auto* scale = static_cast<const std::uint8_t*>(exponents.get()) + expert_ * blocks;
+    const std::span scales(static_cast<const std::uint8_t*>(exponents.get()) + expert_ * blocks, blocks);
+    require_powers(stored_, blocks_, scales_, scales);
     std::shared_ptr<std::uint16_t[]> to(new std::uint16_t[blocks * mx_inputs]);
     for (std::size_t i = 0; i < blocks; ++i) {
-      const float factor = std::ldexp(1.0f, int{scale[i]} - 127);
+      const float factor = std::ldexp(1.0f, int{scales[i]} - 127);
       for (std::size_t k = 0; k < mx_bytes; ++k) {
         const auto pair = from[i * mx_bytes + k];
         to[i * mx_inputs + 2 * k] = kernels::to_bf16(values[pair & 15] * factor);
@@ -85,18 +81,12 @@ public:
 
 private:
   void check(const std::string& blocks, const std::string& scales) const {
-    const auto& codes = *stored_->find(blocks);
-    const auto* exponents = stored_->find(scales);
-    if (!exponents)
-      fail(*stored_, scales, "is missing");
-    for (const auto& [name, info] : {std::pair(blocks, &codes), std::pair(scales, exponents)})
-      if (info->type != tensor_type::u8)
-        fail(*stored_, name, "is " + std::string(to_string(info->type)) + ", expected U8");
+    const auto& codes = require_part(*stored_, blocks, blocks, {tensor_type::u8});
+    const auto& exponents = require_part(*stored_, blocks, scales, {tensor_type::u8});
     if (codes.shape.size() != 4 || codes.shape[3] != mx_bytes || codes.bytes == 0)
-      fail(*stored_, blocks, "has the shape " + to_string(codes.shape) + ", expected [experts, rows, blocks, 16]");
-    const std::vector<std::size_t> expected(codes.shape.begin(), codes.shape.end() - 1);
-    if (exponents->shape != expected)
-      fail(*stored_, scales, "has the shape " + to_string(exponents->shape) + ", expected " + to_string(expected));
+      refuse_part(*stored_, blocks, blocks,
+                  "has the shape " + to_string(codes.shape) + ", expected [experts, rows, blocks, 16]");
+    require_shape(*stored_, blocks, scales, exponents, {codes.shape.begin(), codes.shape.end() - 1});
   }
 
   std::vector<std::string> hidden_; // sorted

@@ -116,6 +116,18 @@ TEST_CASE("quantize makes up for errors by GPTQ, into a folder or a GGUF file") 
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 6); // nothing unfinished is left
 }
 
+TEST_CASE("quantize says once what of a model is not used, also where it reads a text") {
+  const temporary_folder folder;
+  const auto result = run_troupe({"quantize", "--model", golden("../families/muse-glimmer"), "--to", "q4_0", "--text",
+                                  calibration_text(folder), "--context", "32", "--windows", "1", "--threads", "1",
+                                  "--out", (folder.path / "m.gguf").string()});
+  CHECK(result.status == 0);
+  const std::string note = "only the text is used";
+  const auto said = result.err.find(note);
+  REQUIRE(said != std::string::npos);
+  CHECK(result.err.find(note, said + 1) == std::string::npos);
+}
+
 TEST_CASE("quantize writes fp8 as a folder, which loads as rounding while loading does") {
   const temporary_folder folder;
   const auto text = calibration_text(folder), out = (folder.path / "fp8").string();

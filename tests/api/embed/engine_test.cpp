@@ -271,6 +271,25 @@ TEST_CASE("a sink without memory for the last event hears it when the engine sto
   CHECK(refused == before);
 }
 
+TEST_CASE("a sink of a request behind the stop, without memory for its error, hears it when the engine goes") {
+  std::optional<engine> e = engine::start(small());
+  e->stop();
+  const auto here = std::this_thread::get_id();
+  std::atomic<int> heard = 0;
+  std::atomic<bool> waits = true;
+  e->submit(ask({0, 54, 51}, 2), [&](const event&) {
+    if (std::this_thread::get_id() == here) {
+      ++heard;
+      return;
+    }
+    if (waits.exchange(false)) // until the engine has nothing to do but to wait for the request
+      std::this_thread::sleep_for(std::chrono::milliseconds(90));
+    throw std::bad_alloc();
+  });
+  e.reset();
+  CHECK(heard == 1);
+}
+
 TEST_CASE("max_tokens is cut to what the context holds, and zero is refused") {
   auto e = engine::start(small());
   e.wait_until_ready();

@@ -1,4 +1,5 @@
 // Recurrent layers on a GPU: what the CPU's are checked for (recurrent_checks.hpp), with shapes for every kernel.
+#include "kernels/cuda/step_memory.hpp"
 #include "tests/kernels/cuda/support.hpp"
 #include "tests/kernels/recurrent_checks.hpp"
 #include "tests/kernels/spread_checks.hpp"
@@ -133,6 +134,22 @@ TEST_CASE("CUDA: rows are multiplied element by element, with strides, in place 
     }
   CHECK(equal);
   CHECK(narrow.read() == numbers(dtype::bf16, products));
+}
+
+TEST_CASE("CUDA: what a step does to states is not what a step did to others that were at the same address") {
+  const auto device = make_device();
+  cuda::step_memory inputs;
+  std::optional<state_cache> states;
+  const sequence_rows who{0, 1, 0, 0};
+  for (const std::int32_t slot : {0, 1}) {
+    const sequence_state own{slot};
+    states.emplace(make_layer(recurrence_type::delta, 2, 1, 16, 16, 4, 1).shape(2, 2, 0));
+    states->begin({&who, 1}, {&own, 1}, {});
+    cuda::state_run seen;
+    copy_to_host(device->queue(), &seen, inputs.states(device->queue(), *states).runs, sizeof seen);
+    device->queue().synchronise();
+    CHECK(seen.slot == slot);
+  }
 }
 
 TEST_CASE("CUDA: states and rows of shapes that kernels do not take are refused") {

@@ -396,6 +396,11 @@ TEST_CASE("Experts in fp4 beside matrices in fp8: every code and power of two ha
       const auto code = codes[i / 2] >> i % 2 * 4 & 15;
       REQUIRE(weights[i] == std::ldexp(values[code], scales[i / 32] - 127));
     }
+    auto unscaled = std::make_unique<memory_checkpoint>();
+    unscaled->put("a.weight", tensor_type::i8, {rows, cols / 2}, codes);
+    unscaled->put(scale, tensor_type::f8_e8m0, {rows, 2}, std::vector<std::uint8_t>(rows * 2, 255));
+    CHECK(failure_of([&] { open_quantised(std::move(unscaled), how)->read("a.weight"); }) ==
+          "m.safetensors: tensor `" + scale + "` has an exponent of 255, which is no number");
   }
 }
 

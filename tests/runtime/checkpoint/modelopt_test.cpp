@@ -79,6 +79,10 @@ TEST_CASE("MXFP8: codes in E4M3 with a power of two for each 32 inputs stay as t
     const auto weights = presented_weights(*opened, mo_weight);
     for (std::size_t i = 0; i < weights.size(); ++i)
       CHECK(weights[i] == kernels::from_e4m3(codes[i]) * std::ldexp(1.0f, int(exponents[i / 32]) - 127));
+    stored.put(mo_weight + "_scale", type, {mo_outputs, mo_inputs / 32},
+               std::vector<std::uint8_t>(exponents.size(), 255));
+    CHECK(failure_of([&] { open_mo(stored)->read(mo_weight); }) ==
+          "m.safetensors: tensor `" + mo_weight + "_scale` has an exponent of 255, which is no number");
   }
 }
 

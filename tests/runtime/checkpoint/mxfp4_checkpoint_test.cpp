@@ -13,7 +13,7 @@ namespace {
 /// Two experts of two rows of 32 inputs. Byte k of row r holds the codes 2k and 2k + 1 (modulo 16); the scales are
 /// 2^(3 expert + r - 3).
 std::unique_ptr<const checkpoint> opened(const temp_folder& folder, const std::string& scales_shape = "[2, 2, 1]",
-                                         const std::string& type = "U8") {
+                                         const std::string& type = "U8", int last_exponent = 128) {
   auto file = safetensors(R"({"e.w_blocks": {"dtype": "U8", "shape": [2, 2, 1, 16], "data_offsets": [0, 64]}, )"
                           R"("e.w_scales": {"dtype": ")" +
                             type + R"(", "shape": )" + scales_shape + R"(, "data_offsets": [64, 68]}})",
@@ -21,8 +21,9 @@ std::unique_ptr<const checkpoint> opened(const temp_folder& folder, const std::s
   for (int row = 0; row < 4; ++row)
     for (int k = 0; k < 16; ++k)
       file += static_cast<char>(2 * k % 16 | (2 * k + 1) % 16 << 4);
-  for (int row = 0; row < 4; ++row)
+  for (int row = 0; row < 3; ++row)
     file += static_cast<char>(127 + row / 2 * 3 + row % 2 - 3);
+  file += static_cast<char>(last_exponent);
   write(folder.path() / "model.safetensors", file);
   return open_mxfp4(open_safetensors(folder.path()));
 }
@@ -52,8 +53,19 @@ TEST_CASE("MXFP4 experts with missing or misshaped scales are refused by name") 
   CHECK(failure_of([&] {
           opened(folder, "[2, 1, 2]");
         }).ends_with("tensor `e.w_scales` has the shape [2, 1, 2], expected [2, 2, 1]"));
-  CHECK(failure_of([&] { opened(folder, "[2, 2, 1]", "I8"); }).ends_with("tensor `e.w_scales` is I8, expected U8"));
+  CHECK(failure_of([&] {
+          opened(folder, "[2, 2, 1]", "I8");
+        }).ends_with("tensor `e.w_scales` is I8 [2, 2, 1], expected U8"));
   write(folder.path() / "model.safetensors",
         safetensors(R"({"e.w_blocks": {"dtype": "U8", "shape": [2, 2, 1, 16], "data_offsets": [0, 64]}})", 64));
   CHECK(failure_of([&] { open_mxfp4(open_safetensors(folder.path())); }).ends_with("tensor `e.w_scales` is missing"));
+}
+
+TEST_CASE("An expert with an exponent of 255 is refused by its tensor, and no other is") {
+  const temp_folder folder;
+  const auto tensors = opened(folder, "[2, 2, 1]", "U8", 255);
+  CHECK(failure_of([&] { tensors->read("e.w.0"); }).empty());
+  CHECK(failure_of([&] {
+          tensors->read("e.w.1");
+        }).ends_with("model.safetensors: tensor `e.w_scales` has an exponent of 255, which is no number"));
 }

@@ -1,7 +1,9 @@
 // Tables of n-grams, groups of positions and streams of low rank: what configurations mean, which rows tokens look up,
 // that every part counts, and what is refused by name.
+#include "kernels/planned_steps.hpp"
 #include "runtime/model/decoder/memory_estimate.hpp"
 #include "runtime/model/gram_layers.hpp"
+#include "runtime/model/measuring/forwarding_backend.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 
@@ -135,6 +137,26 @@ TEST_CASE("N-grams: what a configuration says, and which values are refused by k
        "`split_ngram_parts` is 1000, supported are parts of less than 2^31 rows, none of them empty");
   says(R"("output_gate_type": null)", R"("output_gate_type": "tanh")",
        "`output_gate_type` is `tanh`, supported are silu and sigmoid");
+}
+
+TEST_CASE("N-grams: steps are planned with the rows that a token looks up, and the tokens before it") {
+  struct planner final : forwarding_backend {
+    using forwarding_backend::forwarding_backend;
+    std::size_t scratch_bytes(const kernels::planned_steps& steps) const override {
+      planned = steps;
+      return 0;
+    }
+    mutable kernels::planned_steps planned;
+  };
+  const auto cpu = kernels::make_cpu_backend({.threads = 1, .target = targets().back()});
+  for (const std::string model : {gram_model, "golden/llama-gqa"}) {
+    CAPTURE(model);
+    const auto source = open(model);
+    const planner backend(*cpu);
+    estimate_memory(*source.tensors, source.config, dtype::f32, backend, {.rows = 8, .context = 64});
+    CHECK(backend.planned.looked_up == (model == gram_model ? 4 : 0));
+    CHECK(backend.planned.recalled == (model == gram_model ? 2 : 0));
+  }
 }
 
 TEST_CASE("N-grams: every part of a layer with a table is part of the result") {

@@ -68,14 +68,7 @@ void convolve(const stream& on, const convolve_params& params);
 
 /// A convolution beside those of the layers, whose taps may be apart (kernels/gram_ops.hpp). `states` has its strides and
 /// channels.
-struct spread_params {
-  float* out = nullptr;
-  std::size_t out_stride = 0;
-  const float* in = nullptr;
-  std::size_t in_stride = 0;
-  convolution how;
-  layer_states states;
-  state_runs runs;
+struct spread_params : convolve_params {
   int spacing = 1;
 };
 void convolve_spread(const stream& on, const spread_params& params);

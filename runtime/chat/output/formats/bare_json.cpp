@@ -45,7 +45,6 @@ public:
     }
     return is_space(c) ? reading::more : reading::failed;
   }
-  bool can_end() const override { return at_ == at::behind || at_ == at::end; }
 
 private:
   enum class at : std::uint8_t { start, list, object, behind, end };

@@ -21,7 +21,6 @@ public:
     behind_ = true;
     return reading::settled;
   }
-  bool can_end() const override { return behind_; }
 
 private:
   call_list list_;

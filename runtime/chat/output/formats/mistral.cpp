@@ -46,7 +46,6 @@ public:
     }
     return arguments_.take(c, name_);
   }
-  bool can_end() const override { return false; }
 
 private:
   enum class at : std::uint8_t { start, list, name, marker, id, arguments };

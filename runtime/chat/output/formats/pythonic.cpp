@@ -71,8 +71,6 @@ public:
     return reading_of(last_.take(c));
   }
 
-  bool can_end() const override { return at_ == at::separator || at_ == at::last; }
-
   void abandon() override {
     if (at_ != at::value)
       return;

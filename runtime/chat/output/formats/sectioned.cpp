@@ -73,7 +73,6 @@ public:
     go_on(at::behind, {fence, tags_.call_end});
     return reading::settled;
   }
-  bool can_end() const override { return called_; }
 
 private:
   enum class at : std::uint8_t { between, head, name, fence, arguments, behind };

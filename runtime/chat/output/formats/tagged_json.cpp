@@ -19,7 +19,6 @@ public:
     behind_ = how == reading::done;
     return behind_ ? reading::settled : how;
   }
-  bool can_end() const override { return behind_; }
 
 private:
   call_object object_;

@@ -125,7 +125,6 @@ public:
       return again(at::value, expected_.found());
     return broken();
   }
-  bool can_end() const override { return at_ == at::last; }
   void abandon() override {
     if (at_ != at::value || dropped_)
       return;

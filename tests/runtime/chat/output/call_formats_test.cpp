@@ -223,6 +223,8 @@ TEST_CASE("an answer cut anywhere loses nothing but white space and marks around
       const auto parsed = parse_cut(output_of(one.format), text.substr(0, end), {});
       CAPTURE(text.substr(0, end));
       REQUIRE(parsed.calls.size() <= one.calls.size());
+      if (!parsed.calls.empty()) // what is cut of another call is not shown
+        CHECK(std::string_view(one.content).starts_with(parsed.content));
       for (std::size_t i = 0; i < parsed.calls.size(); ++i) {
         CHECK(parsed.calls[i].first == one.calls[i].first);
         if (i + 1 < parsed.calls.size())
@@ -230,6 +232,17 @@ TEST_CASE("an answer cut anywhere loses nothing but white space and marks around
       }
     }
   }
+}
+
+TEST_CASE("what is cut of another call is not shown, and text behind a call is") {
+  const std::string call = R"({"name": "f", "arguments": {}})";
+  for (const char* cut : {";", "; {", R"(; {"name": "g)", R"(; {"name": "g", "arguments": )"}) {
+    const auto parsed = parse_output(output_of("json"), call + cut);
+    CHECK(parsed.content.empty());
+    CHECK(parsed.calls == call_list_of{{"f", "{}"}});
+  }
+  CHECK(parse_output(output_of("json"), call + "; {nothing").content == "; {nothing");
+  CHECK(parse_output(output_of("hermes"), "<tool_call>" + call + "</tool_call> a < b <").content == "a < b <");
 }
 
 TEST_CASE("a call streams its name first and its arguments as they come") {

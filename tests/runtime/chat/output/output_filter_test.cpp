@@ -100,9 +100,9 @@ TEST_CASE("content ahead of a call and behind it is one text") {
 
 TEST_CASE("text that was held back is followed where it comes out, at the end, too") {
   const auto hermes = output_of("hermes");
-  const auto held = filtered(hermes, {"ban<tool"}, "ban" + whole_call + "<tool_cal");
+  const auto held = filtered(hermes, {"bank<tool"}, "ban" + whole_call + "k<tool_cal");
   CHECK(held.closed);
-  CHECK(held.told.content == "ban<too");
+  CHECK(held.told.content == "bank<too");
 }
 
 TEST_CASE("reasoning and content are two texts, and reasoning in parts is one") {

@@ -26,13 +26,16 @@ constexpr std::size_t pool_blocks = 40;
 
 /// The largest steps that the limits allow, over a cache with arbitrary contents.
 struct largest_steps {
-  explicit largest_steps(std::shared_ptr<const loaded_model> of)
-    : own(replica_of(of)),
+  /// `state_bytes`: of a sequence's state in recurrent layers.
+  explicit largest_steps(std::shared_ptr<const loaded_model> of, std::size_t state_bytes = 0)
+    : zeros(state_bytes),
+      own(replica_of(of)),
       model(std::move(of)),
       runner(own.plan.last().make_runner(own.runner())),
       sampler(own.plan.last().make_sampler(own.sampler(), [] {})) {}
 
-  /// Runs rows of `sequences` sequences that fill the context, with logits and a sample of the last row of each.
+  /// Runs rows of `sequences` sequences that fill the context, with logits and a sample of the last row of each. States,
+  /// which are of whole blocks, leave some of it.
   void run(int rows, int sequences) {
     auto plan = std::make_shared<step_plan>();
     plan->step = ++steps;
@@ -40,7 +43,17 @@ struct largest_steps {
     const int blocks = (context + kernels::block_tokens - 1) / kernels::block_tokens;
     for (int i = 0; i < sequences; ++i) {
       const int count = i + 1 < sequences ? each : rows - (sequences - 1) * each;
-      plan->sequences.push_back({static_cast<std::int32_t>(plan->tokens.size()), count, context - count,
+      int first = context - count;
+      if (!zeros.empty()) {
+        first -= first % kernels::block_tokens;
+        auto image = std::make_shared<block_image>();
+        image->place = first / kernels::block_tokens - 1;
+        image->bytes = zeros;
+        image->state = true;
+        plan->moves.push_back({block_move::kind::load, 0, i, std::move(image)});
+        plan->states.push_back({i});
+      }
+      plan->sequences.push_back({static_cast<std::int32_t>(plan->tokens.size()), count, first,
                                  static_cast<std::int32_t>(plan->block_tables.size())});
       for (int b = 0; b < blocks; ++b) // some partitions are shared, most are not
         plan->block_tables.push_back((b + i / 2) % own.plan.blocks);
@@ -68,6 +81,7 @@ struct largest_steps {
     return testing::start_with(std::move(params), std::move(all));
   }
 
+  std::vector<std::byte> zeros; // a state
   model_replica own;
   std::shared_ptr<const loaded_model> model;
   std::unique_ptr<step_runner> runner;
@@ -97,7 +111,8 @@ TEST_CASE("the largest steps of every mode fit in memory when the KV cache takes
         {"llama-gqa", "bf16", "fp8", "fp8", false},
         {"../families/gemma4", "bf16", "none", "auto", true},
         {"../families/mixtral", "bf16", "int4", "auto", true},
-        {"../families/deepseek-v4", "bf16", "none", "auto", true}}) {
+        {"../families/deepseek-v4", "bf16", "none", "auto", true},
+        {"../families/qwen4-exp", "bf16", "none", "auto", true}}) {
     CAPTURE(model);
     CAPTURE(quantize);
     auto o = on_gpu(model);
@@ -108,15 +123,16 @@ TEST_CASE("the largest steps of every mode fit in memory when the KV cache takes
     o.max_context = 300;
     o.max_sequences = 11; // padded to 16
     o.step_tokens = 44;
+    o.prefix_cache = false; // no snapshots
     const auto need = memory_of(o);
-    limited_memory memory(need.fixed() + pool_blocks * need.kv_block);
+    limited_memory memory(need.fixed() + as_size(o.max_sequences) * need.sequence_state + pool_blocks * need.kv_block);
     o.kv_cache_bytes = pool_blocks * need.kv_block;
     const auto loaded = load_model(o, {});
     CHECK(replica_of(loaded).plan.blocks == pool_blocks);
     CHECK(loaded->stages.front().weights->bytes == need.weights);
     CHECK(loaded->info.schedule_invariant == deterministic);
     {
-      largest_steps all(loaded);
+      largest_steps all(loaded, need.state);
       all.run(44, 1);
       if (quantize == "fp8") // the emulated library has no scales for odd rows, and no fp8 for 43
         for (const int rows : {43, 41})
