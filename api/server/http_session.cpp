@@ -244,14 +244,14 @@ asio::awaitable<bool> http_session::await_request() {
   if (buffer.size() > 0)
     co_return true;
   idle_ = true;
-  const bool draining = context_.draining;
-  if (late_ ? std::exchange(draining_, true) : draining && !fresh_)
-    co_return false;
-  link_->set_deadline(late_ || draining ? late_timeout : context_.live.get()->idle_timeout);
   if (context_.next() && link_->bytes().is_movable()) {
     give_away();
     co_return false;
   }
+  const bool draining = context_.draining;
+  if (late_ ? std::exchange(draining_, true) : draining && !fresh_)
+    co_return false;
+  link_->set_deadline(late_ || draining ? late_timeout : context_.live.get()->idle_timeout);
   context_.set_idle(this, true);
   boost::system::error_code ec;
   const auto room = buffer.prepare(4096);

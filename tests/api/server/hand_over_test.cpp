@@ -11,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -123,28 +122,35 @@ TEST_CASE("A successor has a model if its name and all that its tokens depend on
   CHECK_FALSE(its(version + R"({"m":""}})").has(model, "m"));
 }
 
-TEST_CASE("An idle connection goes to the server that takes another's place, and a busy one is served to its end") {
+TEST_CASE("Idle connections go to the server that takes another's place, and a busy one does once its stream has ended") {
   line_to_successor line;
   live_server next;
   live_server old;
   raw_client idle(old.port()), kept(old.port()), busy(old.port());
-  kept.get("/v1/models");
-  CHECK(kept.read_response().status == 200);
   begun_stream stream(old, busy);
-  while (get(old.port(), "/metrics").body.find("\ntroupe_connections 4\n") == std::string::npos)
-    std::this_thread::yield(); // `idle` is accepted
-  old.give_to(line.here, R"({"version":"another"})", std::chrono::minutes(1));
-  for (int i = 0; i < 2; ++i) {
+  std::string metrics;
+  while (metrics.find("\ntroupe_connections 3\n") == std::string::npos) { // until `idle` is accepted
+    kept.get("/metrics"); // on a connection of its own, the question could be given away, too
+    metrics = kept.read_response().body;
+  }
+  const auto take = [&] {
     auto given = line.there.receive();
     REQUIRE(given);
     REQUIRE(given->file);
     next.take(given->text, std::move(given->file));
-  }
-  for (auto* client : {&idle, &kept}) {
-    client->get("/v1/models");
-    CHECK(client->read_response().status == 200);
-  }
+  };
+  const auto is_served = [](raw_client& client) {
+    client.get("/v1/models");
+    return client.read_response().status == 200;
+  };
+  old.give_to(line.here, R"({"version":"another"})", std::chrono::minutes(1));
+  take();
+  take();
+  CHECK(is_served(idle));
+  CHECK(is_served(kept));
   stream.finish();
+  take();
+  CHECK(is_served(busy));
   old.wait(); // it ends by itself
 }
 

@@ -236,6 +236,7 @@ TEST_CASE("A server that is replaced gives no connection away that speaks TLS") 
   old.give_to(line.here, R"({"version":"another"})", std::chrono::minutes(1));
   CHECK(idle.read_all().empty());
   stream.finish();
+  busy.read_all();
   old.wait(); // it ends by itself
   line.here->shut_down();
   CHECK_FALSE(line.there.receive());
