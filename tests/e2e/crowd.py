@@ -10,7 +10,7 @@ import urllib.parse
 import uuid
 
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidMessage
 
 TEXT = "ROMEO:\nWhat is the matter? "
 SCHEMA = {"type": "object", "properties": {
@@ -249,7 +249,7 @@ class Client:
                 await (self._frames if api == "socket" else self._answer)(of, api, path, body, leave_after, pause)
         except TimeoutError:
             of.end = "stuck"
-        except (OSError, EOFError, ConnectionClosed, asyncio.IncompleteReadError) as e:
+        except (OSError, EOFError, ConnectionClosed, InvalidMessage, asyncio.IncompleteReadError) as e:  # InvalidMessage: in its handshake
             if of.end not in ("whole", "error"):
                 of.end, of.error = "cut", {"message": repr(e)}
         of.ended = time.monotonic()
