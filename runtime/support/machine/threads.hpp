@@ -1,5 +1,5 @@
-// Threads that libraries start, their names and their priority. CAF and asio::thread_pool hang if they cannot start all
-// their threads, so callers check before that they can.
+// Threads that libraries start, their names and their priority. CAF hangs if it cannot start all its threads, so callers
+// check before that it can.
 #pragma once
 
 #include <string>

@@ -338,7 +338,8 @@ TEST_CASE("CUDA: encoders, and a model that scores, give transformers' hidden st
 
 TEST_CASE("CUDA: an FP8 checkpoint stays within the bounds of rounding of its dequantised weights") {
   const auto source = open_model((data_folder() / "golden/llama-gqa").string());
-  const troupe::test::fp8_view codes(*source.tensors, false), expanded(*source.tensors, true);
+  const troupe::test::fp8_view codes(*source.tensors);
+  const troupe::test::expanded_view expanded(codes);
   const std::vector<token_id> prompt{1, 5, 9, 200, 3, 77};
   engine exact(expanded, source.config, dtype::f32, true);
   for (const auto kv : {kernels::kv_type::bf16, kernels::kv_type::int8, kernels::kv_type::fp8}) {

@@ -44,7 +44,7 @@ std::string_view view_of(const void* data, std::size_t size) { return {static_ca
 /// llama-gqa with FP8 matrices, as compressed-tensors writes them.
 std::string fp8_file() {
   const auto source = open_model((data() / "golden/llama-gqa").string());
-  const fp8_view view(*source.tensors, false);
+  const fp8_view view(*source.tensors);
   file_writer to;
   for (const auto& name : view.tensors()) {
     const auto& info = *view.find(name);
@@ -135,7 +135,8 @@ std::string fp8_refusal(const std::string& from, const std::string& to) {
 
 TEST_CASE("FP8 checkpoints give on a CPU the logits of their expanded weights") {
   const auto golden = open_model((data() / "golden/llama-gqa").string());
-  const fp8_view expanded(*golden.tensors, true);
+  const fp8_view codes(*golden.tensors);
+  const expanded_view expanded(codes);
   const temp_folder folder;
   write(folder.path() / "model.safetensors", fp8_file());
   for (const char* quantization :
@@ -172,7 +173,7 @@ TEST_CASE("FP8 checkpoints with scales that are missing, misshapen or mistyped a
 
 TEST_CASE("FP8 with a scale for each block keeps its bytes, and gives the logits of its expanded weights") {
   const auto golden = open_model((data() / "golden/llama-gqa").string());
-  const fp8_view view(*golden.tensors, false);
+  const fp8_view view(*golden.tensors);
   for (const auto& block : {std::array<std::size_t, 2>{128, 128}, {16, 32}, {64, 64}}) {
     CAPTURE(block[0]);
     memory_checkpoint stored, expanded;
@@ -331,37 +332,6 @@ TEST_CASE("Configurations say the blocks of fp8, or are refused by key") {
 }
 
 namespace {
-
-/// All matrices as floats.
-class expanded_view final : public checkpoint {
-public:
-  explicit expanded_view(const checkpoint& from) : from_(from) {
-    for (const auto& name : from.tensors())
-      if (auto info = *from.find(name); info.shape.size() == 2 && weight_format_of(info.type)) {
-        info.type = tensor_type::f32;
-        info.bytes = info.shape[0] * info.shape[1] * sizeof(float);
-        infos_.emplace(name, info);
-      }
-  }
-
-  std::string name() const override { return from_.name(); }
-  std::vector<std::string> tensors() const override { return from_.tensors(); }
-  const tensor_info* find(std::string_view tensor) const override {
-    const auto found = infos_.find(tensor);
-    return found == infos_.end() ? from_.find(tensor) : &found->second;
-  }
-  std::string where(std::string_view tensor) const override { return from_.where(tensor); }
-  tensor_data read(std::string_view tensor) const override {
-    if (!infos_.contains(tensor))
-      return from_.read(tensor);
-    const auto weights = std::make_shared<std::vector<float>>(presented_weights(from_, std::string(tensor)));
-    return {weights, weights->data()};
-  }
-
-private:
-  const checkpoint& from_;
-  std::map<std::string, tensor_info, std::less<>> infos_;
-};
 
 double alike(const std::vector<float>& a, const std::vector<float>& b) {
   const auto product = [](const auto& x, const auto& y) {

@@ -245,6 +245,14 @@ TEST_CASE("what is cut of another call is not shown, and text behind a call is")
   CHECK(parse_output(output_of("hermes"), "<tool_call>" + call + "</tool_call> a < b <").content == "a < b <");
 }
 
+TEST_CASE("what is cut of the first call is text") {
+  for (const std::string cut : {"Well <tool", "Well <tool_call>\n{\"name\": \"f", "<tool", "a <"}) {
+    const auto parsed = parse_output(output_of("hermes"), cut);
+    CHECK(parsed.content == cut);
+    CHECK(parsed.calls.empty());
+  }
+}
+
 TEST_CASE("a call streams its name first and its arguments as they come") {
   chat_output_parser parser(output_of("hermes"), "abcdefghijklmnopqrstuvwx");
   using kind = output_delta::kind;
