@@ -73,6 +73,14 @@ private:
   std::shared_ptr<companion_log> log_;
 };
 
+template <class Condition>
+bool soon(const Condition& holds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+  while (!holds() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return holds();
+}
+
 /// A host and a companion, which passes on what it gets to another one, and to an actor that is none.
 struct companion_scene {
   struct sharing : caf::actor_system_config {
@@ -117,22 +125,13 @@ struct companion_scene {
 
   /// From then on the companion is idle whenever the host sends.
   void settle() {
-    for (int i = 0; i < 100'000; ++i) {
+    REQUIRE(soon([&] {
       const auto before = tell(0);
       const std::lock_guard lock(log->mutex);
-      if (before > 0 && log->handled.back().thread == log->host)
-        return;
-    }
+      return before > 0 && log->handled.back().thread == log->host;
+    }));
   }
 };
-
-template <class Condition>
-bool soon(const Condition& holds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!holds() && std::chrono::steady_clock::now() < end)
-    std::this_thread::yield();
-  return holds();
-}
 
 } // namespace
 

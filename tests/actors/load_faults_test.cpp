@@ -40,6 +40,7 @@ TEST_CASE("a reward model that fails is loaded again each time, but for files th
   const auto wait_until = [&](const std::function<bool()>& seen) {
     std::unique_lock lock(mutex);
     REQUIRE(changed.wait_for(lock, std::chrono::minutes(5), seen));
+    return status;
   };
   auto options = small();
   const auto folder = std::filesystem::temp_directory_path() / ("troupe-judge-" + std::to_string(getpid()));
@@ -66,8 +67,7 @@ TEST_CASE("a reward model that fails is loaded again each time, but for files th
     const auto failed = run(search_value::model).failed;
     REQUIRE(failed);
     CHECK(failed->message.find("reward model") != std::string::npos);
-    wait_until([&] { return reloads == times; });
-    CHECK(status.degraded.empty());
+    CHECK(wait_until([&] { return reloads == times; }).degraded.empty());
     breaks = false;
     auto again = run(search_value::model);
     for (; !again.done; again = run(search_value::model)) {
@@ -88,11 +88,12 @@ TEST_CASE("a reward model that fails is loaded again each time, but for files th
     breaks = true;
     CHECK(run(search_value::model).failed);
     breaks = false;
-    wait_until([&] { return status.degraded.find(changes ? " has changed" : " has vanished") != std::string::npos; });
-    CHECK(status.now == load_status::stage::ready);
-    CHECK(status.degraded.starts_with("searches with a reward model fail, as it fails again and again, and is loaded "
-                                      "again every "));
-    CHECK(status.degraded.find(" s: " + std::filesystem::canonical(folder).string()) != std::string::npos);
+    const auto told = wait_until(
+      [&] { return status.degraded.find(changes ? " has changed" : " has vanished") != std::string::npos; });
+    CHECK(told.now == load_status::stage::ready);
+    CHECK(told.degraded.starts_with("searches with a reward model fail, as it fails again and again, and is loaded "
+                                    "again every "));
+    CHECK(told.degraded.find(" s: " + std::filesystem::canonical(folder).string()) != std::string::npos);
     CHECK(!run(search_value::model).done);
     CHECK(run(search_value::likelihood).done); // all else goes on
     if (changes)

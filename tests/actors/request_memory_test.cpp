@@ -136,7 +136,7 @@ TEST_CASE("who forgets its own functions waits for one that is being called, and
     using entry::entry;
     void try_again() override {
       begun = true;
-      for (int i = 0; i < 2000 && !go_on; ++i) // 20 s
+      for (int i = 0; i < 12'000 && !go_on; ++i) // two minutes
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       went_on = go_on.load();
       std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -163,7 +163,7 @@ TEST_CASE("after cancellations, time-outs and restarts no actor's queue seems to
     for (auto& client : clients)
       REQUIRE(client.wait());
     REQUIRE(e.settled().has_value());
-    for (int i = 0; i < 60'000 && !queued().empty(); ++i)
+    for (int i = 0; i < 300'000 && !queued().empty(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     CHECK(queued() == "");
     actor_counts::end_watch();

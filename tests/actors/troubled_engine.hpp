@@ -140,7 +140,8 @@ public:
 
   /// Waits until nothing runs and no block is in use.
   std::optional<engine_stats> settled() {
-    for (int i = 0; i < 1'000'000; ++i, std::this_thread::yield())
+    for (const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+         std::chrono::steady_clock::now() < end; std::this_thread::yield())
       if (auto s = stats(); s && in_use(s->total) == 0)
         return s;
     return std::nullopt;

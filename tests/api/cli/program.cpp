@@ -83,7 +83,7 @@ program::~program() {
 }
 
 bool program::prints(const std::string& text) const {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(5);
   while (std::chrono::steady_clock::now() < until) {
     const bool last = ended();
     if (out().find(text) != std::string::npos || err().find(text) != std::string::npos)

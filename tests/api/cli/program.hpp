@@ -45,7 +45,7 @@ public:
   program(const std::string& file, strings arguments, const std::string& typed = {});
   ~program();
 
-  /// Waits until stdout or stderr contains `text`. False if the program ends first, or after a minute.
+  /// Waits until stdout or stderr contains `text`. False if the program ends first, or after five minutes.
   bool prints(const std::string& text) const;
 
   std::string out() const;

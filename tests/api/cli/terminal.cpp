@@ -55,7 +55,7 @@ void terminal::type(std::string_view keys) {
       continue;
     }
     pollfd ready{master_, POLLOUT | POLLIN, 0}; // the program may block until its output is read
-    const auto came = poll(&ready, 1, 60'000);
+    const auto came = poll(&ready, 1, 300'000);
     read_some();
     if (came == 0 || (ready.revents & POLLHUP))
       return;
@@ -63,7 +63,7 @@ void terminal::type(std::string_view keys) {
 }
 
 bool terminal::shows(std::string_view text) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(5);
   for (;;) {
     if (const auto at = shown_.find(text, seen_); at != std::string::npos) {
       seen_ = at + text.size();
@@ -93,7 +93,7 @@ bool terminal::echoes() const {
 }
 
 int terminal::wait() {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(5);
   while (read_some()) {
     if (std::chrono::steady_clock::now() > until)
       signal(SIGKILL);

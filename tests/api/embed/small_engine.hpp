@@ -35,10 +35,10 @@ inline heard run(const engine& e, generation g) {
   return l.result();
 }
 
-/// Whether a condition holds within a minute.
+/// Whether a condition holds within five minutes.
 template <class F>
 bool soon(F holds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(5);
   while (!holds()) {
     if (std::chrono::steady_clock::now() > end)
       return false;

@@ -288,11 +288,13 @@ TEST_CASE("A probe that hears that the model is loading is no refusal") {
 TEST_CASE("A flood of refusals writes few lines") {
   logged_server logged;
   raw_client client(logged.live.port());
+  const auto begun = std::chrono::steady_clock::now();
   for (int i = 0; i < 500; ++i) {
     client.get("/nowhere");
     client.read_response();
   }
-  CHECK(logged.lines().size() < 200);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  CHECK(static_cast<double>(logged.lines().size()) < 200 + 20 * took.count()); // some are let through each second
 }
 
 TEST_CASE("A client that leaves is logged as such") {

@@ -80,7 +80,8 @@ TEST_CASE("A request is told by its id and by that of its answer, while it runs 
   client.read_until("[DONE]");
   client.close();
   auto ended = ask(live, "GET", "/v1/requests/r-1");
-  for (int i = 0; i < 60'000 && text_of(ended, "state") != "ended"; ++i)
+  for (const auto end = std::chrono::steady_clock::now() + patience;
+       text_of(ended, "state") != "ended" && std::chrono::steady_clock::now() < end;)
     ended = ask(live, "GET", "/v1/requests/r-1");
   CHECK(number_of(ended, "status") == 200);
   CHECK(sum_of_parts(ended) == doctest::Approx(number_of(ended, "total_ms")));
@@ -115,7 +116,8 @@ TEST_CASE("The time of requests that fail, are cancelled or lose their clients i
     CAPTURE(id);
     const auto path = "/v1/requests/" + std::string(id);
     auto ended = ask(live, "GET", path);
-    for (int i = 0; i < 60'000 && text_of(ended, "state") != "ended"; ++i)
+    for (const auto end = std::chrono::steady_clock::now() + patience;
+         text_of(ended, "state") != "ended" && std::chrono::steady_clock::now() < end;)
       ended = ask(live, "GET", path);
     CHECK(number_of(ended, "status") == status);
     CHECK(text_of(ended, "error") == code);
@@ -128,7 +130,8 @@ TEST_CASE("The time of requests that fail, are cancelled or lose their clients i
       return ask(live, "GET", "/metrics").body.find("troupe_request_spent_seconds" + std::string(line)) !=
         std::string::npos;
     };
-    for (int i = 0; i < 60'000 && !is_told(); ++i) // they are counted a moment behind their ends
+    for (const auto end = std::chrono::steady_clock::now() + patience;
+         !is_told() && std::chrono::steady_clock::now() < end;) // they are counted a moment behind their ends
       std::this_thread::yield();
     CHECK(is_told());
   }
@@ -219,7 +222,8 @@ TEST_CASE("An answer is ended from elsewhere, where there is one to end") {
   CHECK(control(R"({"action":"go"})").status == 400);
   CHECK(control("nothing").status == 400);
   auto answer = control(R"({"action":"end"})");
-  for (int i = 0; i < 60'000 && answer.status == 400; ++i) // its connection has not noted it yet
+  for (const auto end = std::chrono::steady_clock::now() + patience;
+       answer.status == 400 && std::chrono::steady_clock::now() < end;) // its connection has not noted it yet
     answer = control(R"({"action":"end"})");
   CHECK(answer.status == 200);
   CHECK(request->wait_finished());

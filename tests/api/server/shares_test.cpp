@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <stdexcept>
 #include <thread>
 
 using namespace troupe;
@@ -40,13 +41,24 @@ TEST_CASE("A client that does not read its answer loses it to others") {
   for (int i = 0; i < 2; ++i) {
     unread.push_back(ask(live, size));
     CHECK(unread.back()->hears()); // so the answer is made, and as good as waits for its client
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   }
-  const auto answer = ask(live, size)->read_response();
+  const auto until = std::chrono::steady_clock::now() + patience;
+  auto answer = ask(live, size)->read_response();
+  while (answer.status == 503 &&
+         std::chrono::steady_clock::now() < until) { // until one has been waited for long enough
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    answer = ask(live, size)->read_response();
+  }
   CHECK(answer.status == 200);
   CHECK(answer.body.size() > size);
-  CHECK(unread.front()->read_all().size() < size);
-  CHECK(unread.back()->read_response().body.size() > size); // one was enough
+  const auto is_whole = [](raw_client& client) {
+    try {
+      return client.read_response().body.size() > size;
+    } catch (const std::runtime_error&) { // it ends
+      return false;
+    }
+  };
+  CHECK(is_whole(*unread.front()) != is_whole(*unread.back())); // one was enough
 }
 
 TEST_CASE("Without a slow reader, an answer for which there is no room is refused, and short ones are not") {
@@ -162,8 +174,15 @@ TEST_CASE(
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   CHECK(stays->read_all().empty());
-  raw_client another(live.port());
-  CHECK(another.read_response().status == 503);
+  int status = 0;
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (status != 503 && std::chrono::steady_clock::now() < until) // their places are free a moment behind their ends
+    try {
+      raw_client another(live.port());
+      status = another.read_response().status;
+    } catch (const std::runtime_error&) { // closed without an answer
+    }
+  CHECK(status == 503);
 }
 
 TEST_CASE("A frame that announces more than any may have is refused with a close frame before it comes") {

@@ -20,9 +20,11 @@ public:
   explicit endless_template(fake_service& of) {
     of.served->render = [this](const chat_input& input) -> std::string {
       begun_.set_value();
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, input.stop, [] { return false; });
-      ended_.set_value();
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, input.stop, [] { return false; });
+      }
+      ended_.set_value(); // and this may be gone
       throw failure(errc::cancelled, "the request was given up");
     };
   }

@@ -19,7 +19,7 @@
 
 namespace troupe::test {
 
-inline constexpr auto patience = std::chrono::seconds(60);
+inline constexpr auto patience = std::chrono::seconds(300);
 inline constexpr token_id bos = 256; // decodes to <s>, or to nothing without special tokens
 
 inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
@@ -242,10 +242,13 @@ public:
     return in_all(std::move(all));
   }
 
-  std::string map; // of the blocks that look() tells of
+  std::string map;                               // of the blocks that look() tells of
+  std::shared_ptr<const step_record> first_step; // told to whoever begins to watch, if there is one
 
   std::shared_ptr<const void> watch(step_sink sink) const override {
     const auto made = std::make_shared<const step_sink>(std::move(sink));
+    if (first_step)
+      (*made)(first_step);
     const std::lock_guard lock(mutex_);
     watchers_.push_back(made);
     return made;
