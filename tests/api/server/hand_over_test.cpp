@@ -122,7 +122,8 @@ TEST_CASE("A successor has a model if its name and all that its tokens depend on
   CHECK_FALSE(its(version + R"({"m":""}})").has(model, "m"));
 }
 
-TEST_CASE("Idle connections go to the server that takes another's place, and a busy one does once its stream has ended") {
+TEST_CASE(
+  "Idle connections go to the server that takes another's place, and a busy one does once its stream has ended") {
   line_to_successor line;
   live_server next;
   live_server old;
