@@ -85,6 +85,8 @@ TEST_CASE("a fault is one sentence that begins with its line and column") {
         "template line 1, column 11: the template ends where 'elif' or 'else' or 'endif' was expected");
   CHECK(template_error("{{ [].append(1) }}").message ==
         "template line 1, column 13: access to attribute 'append' of 'list' object is unsafe.");
+  CHECK(template_error("{{ '%\u060b' % 1 }}").message ==
+        "template line 1, column 11: unsupported format character '\u060b'");
   CHECK(template_error("{{ raise_exception('Only this.') }}").message == "Only this.");
   CHECK(template_error("\xff").message == "the template is not valid UTF-8");
 }

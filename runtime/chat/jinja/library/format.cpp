@@ -206,7 +206,10 @@ private:
     }
     while (peek() == 'l' || peek() == 'h' || peek() == 'L')
       ++at_;
-    f.type = format_[at_++];
+    const auto begin = at_;
+    f.type = format_[begin];
+    next_char(format_, at_);
+    type_ = format_.substr(begin, at_ - begin);
     context_.make(f.width + 32 * f.precision.value_or(0));
     if (f.type == '%')
       return "%";
@@ -249,7 +252,7 @@ private:
       f.type = f.type == 'i' || f.type == 'u' ? 'd' : f.type;
       f.precision.reset();
     } else if (std::string_view("eEfFgG").find(f.type) == std::string_view::npos) {
-      throw fault(std::string("unsupported format character '") + f.type + "'");
+      throw fault("unsupported format character '" + std::string(type_) + "'");
     } else if (!v.is_number()) {
       throw fault("must be real number, not " + v.type_name());
     }
@@ -261,6 +264,7 @@ private:
   bool escapes_; // the format is markup
   const value& given_;
   std::size_t at_ = 0, used_ = 0;
+  std::string_view type_; // the character of the conversion at hand
 };
 
 // -- "{}".format(x) -----------------------------------------------------------
