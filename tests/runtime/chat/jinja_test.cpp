@@ -86,7 +86,7 @@ TEST_CASE("a fault is one sentence that begins with its line and column") {
   CHECK(template_error("{{ [].append(1) }}").message ==
         "template line 1, column 13: access to attribute 'append' of 'list' object is unsafe.");
   CHECK(template_error("{{ '%\u060b' % 1 }}").message ==
-        "template line 1, column 11: unsupported format character '\u060b'");
+        "template line 1, column 10: unsupported format character '\u060b'");
   CHECK(template_error("{{ raise_exception('Only this.') }}").message == "Only this.");
   CHECK(template_error("\xff").message == "the template is not valid UTF-8");
 }
