@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def client_of(server, key="none"):
-    return openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0, timeout=600)
 
 
 @pytest.fixture(scope="session")

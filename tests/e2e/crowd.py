@@ -235,7 +235,7 @@ class Reader:
 class Client:
     """Sends requests, and tells what came."""
 
-    def __init__(self, url, model, patience=120):
+    def __init__(self, url, model, patience=600):
         self.address, self.model, self.patience = urllib.parse.urlparse(url), model, patience
         self.current = None  # the history of the last request
 

@@ -24,7 +24,7 @@ def binary():
     return str(path)
 
 
-def wait_until(condition, what, seconds=60):
+def wait_until(condition, what, seconds=300):
     """Polls `condition` and returns its first true value; fails after `seconds` with `what`, or what it returns then."""
     end = time.monotonic() + seconds
     while True:
@@ -43,7 +43,7 @@ class Server:
         self.out, self.err = [], []
         # One connection per request: the server may have closed a kept one, and httpcore may close an idle one that it has
         # just given to another thread. TLS is off because its set-up is slow.
-        self._http = httpx.Client(timeout=120, verify=False, headers={"Connection": "close"})
+        self._http = httpx.Client(timeout=600, verify=False, headers={"Connection": "close"})
         self._readers = [threading.Thread(target=lambda pipe=pipe, lines=lines: lines.extend(pipe), daemon=True)
                          for pipe, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err)) if pipe]
         for reader in self._readers:
@@ -51,7 +51,7 @@ class Server:
         try:
             self.url = wait_until(self._find_url, "the server to print its URL")
             if ready:
-                wait_until(self._is_ready, "the model to load", 120)
+                wait_until(self._is_ready, "the model to load")
         except BaseException:
             self.process.kill()
             raise
@@ -67,7 +67,7 @@ class Server:
         try:
             return self.get("/health").status_code == 200
         except httpx.TransportError as e:
-            raise AssertionError(f"the server ended with {self.process.wait(60)}: {''.join(self.err)}") from e
+            raise AssertionError(f"the server ended with {self.process.wait(300)}: {''.join(self.err)}") from e
 
     @property
     def ws_url(self):
@@ -96,7 +96,7 @@ class Server:
             "troupe_kv_blocks_in_use", "troupe_sequences_running", "troupe_sequences_waiting",
             "troupe_sequences_paused", "troupe_requests_in_flight"))
 
-    def wait_until_idle(self, seconds=60, **more):
+    def wait_until_idle(self, seconds=300, **more):
         wait_until(lambda: self.is_idle(**more), "all blocks to be free and no request to run", seconds)
 
     def stop(self):
@@ -104,7 +104,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(60)
+            return self.process.wait(300)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise

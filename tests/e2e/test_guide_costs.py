@@ -89,7 +89,7 @@ class Others:
 
     def run(self):
         count = 0
-        while not self.done and not self.wrong:
+        while not self.wrong and (not self.done or not count):  # once, though the costly request is over
             count += 1
             name = f"{id(self)}_{count}"
             for request in (

@@ -74,7 +74,7 @@ def test_streams_of_every_api_go_on_in_the_new_process_with_the_same_bytes(start
         stream.rest()
     assert old.process.wait(60) == 0, "".join(old.err)
     assert is_told(new, "the other server has ended")
-    assert sum('"moved"' in line for line in old.err) == len(streams), "".join(old.err)
+    wait_until(lambda: sum('"moved"' in line for line in old.err) == len(streams), lambda: "".join(old.err))
     for connection in (idle, fresh):
         connection.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 200")

@@ -327,9 +327,12 @@ def test_no_markdown_takes_long(visit):
         """Of the page's thread: the machine may be busy."""
         return next(one["value"] for one in devtools.send("Performance.getMetrics")["metrics"] if one["name"] == "ThreadTime")
 
+    before = seconds()
+    it.page.evaluate("() => { let x = 0; for (let i = 0; i < 5e7; ++i) x = (31 * x + i) | 0; return x; }")
+    most = max(1, 3 * (seconds() - before))  # of a slow machine
     costs = {}
     for text in texts:
         before = seconds()
         it.page.evaluate("async (text) => { (await import('/page/markdown.js')).markdown(text); }", text)
         costs[text[:30]] = seconds() - before
-    assert {text: cost for text, cost in costs.items() if cost > 1} == {}
+    assert {text: cost for text, cost in costs.items() if cost > most} == {}

@@ -98,7 +98,7 @@ def test_a_conversation_is_found_in_host_memory_with_its_states(launch):
 
 def test_prompts_with_their_states_move_to_who_decodes(launch):
     alone = launch("--no-prefix-cache", model=LFM)
-    server = launch("--roles", "prefill:1,decode:1", model=LFM)
+    server = launch("--roles", "prefill:1,decode:1", "--role-idle", "off", model=LFM)
     bodies = [dict(prompt=ids(400 + 16 * i, 3 + i), seed=i) for i in range(6)]
     expected = [ask(alone, **body)[0] for body in bodies]
     assert [ask(server, **body)[0] for body in bodies] == expected

@@ -10,9 +10,9 @@ from server import GOLDEN, Server, binary, wait_until
 
 LAYOUTS = {
     "replicas": ("--replicas", "2", "--threads", "2"),
-    "roles": ("--roles", "prefill:1,decode:1", "--threads", "2"),
+    "roles": ("--roles", "prefill:1,decode:1", "--role-idle", "off", "--threads", "2"),
     "ranks": ("--tensor-parallel", "2", "--threads", "2"),
-    "roles of ranks": ("--roles", "prefill:1,decode:1", "--tensor-parallel", "2", "--threads", "4"),
+    "roles of ranks": ("--roles", "prefill:1,decode:1", "--role-idle", "off", "--tensor-parallel", "2", "--threads", "4"),
 }
 FLAGS = "--dtype", "bf16", "--quantize", "int8"
 

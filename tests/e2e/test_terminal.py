@@ -133,15 +133,18 @@ def test_the_bar_of_loading_leaves_nothing_behind(tmp_path):
 
 def test_prefill_rates_are_those_of_the_tokens_that_were_computed(tmp_path):
     turns = ([PROMPTS[0], "Who was in it?", "And then?", PROMPTS[1], "Who was in it?", "And then?"] * 3)
-    result = in_pipes("chat", *FLAGS, "--verbose", typed="\n".join(turns) + "\n")
-    found = re.findall(r"(\d+) tokens in \((\d+) cached\).* prefill [\d.]+ ms for (\d+) \((\d+) tokens/s\)", result.stderr)
-    assert len(found) == len(turns), result.stderr
-    rates = []
-    for prompt, cached, computed, rate in (map(int, line) for line in found):
-        assert computed == prompt - cached
-        rates.append(rate)
-    # No prompt is computed many times as fast as others; a busy machine can make all but a few slower.
-    assert max(rates) < 10 * sorted(rates)[-4], result.stderr
+    for _ in range(5):
+        result = in_pipes("chat", *FLAGS, "--verbose", typed="\n".join(turns) + "\n")
+        found = re.findall(r"(\d+) tokens in \((\d+) cached\).* prefill [\d.]+ ms for (\d+) \((\d+) tokens/s\)", result.stderr)
+        assert len(found) == len(turns), result.stderr
+        rates = []
+        for prompt, cached, computed, rate in (map(int, line) for line in found):
+            assert computed == prompt - cached
+            rates.append(rate)
+        # No prompt is computed many times as fast as others; a busy machine can make all but a few slower, or those, too.
+        if max(rates) < 10 * sorted(rates)[-4]:
+            return
+    pytest.fail(result.stderr)
 
 
 def test_escape_sequences_of_a_model_are_shown_and_reach_pipes_as_they_are(tmp_path):

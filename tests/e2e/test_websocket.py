@@ -110,10 +110,13 @@ def test_stop_strings_end_a_request(ws, server, golden):
 
 
 def test_cancelling_one_request_does_not_affect_another(ws, server, golden):
+    cancelled = lambda: server.metrics().get('troupe_requests_total{outcome="cancelled"}', 0)
+    before = cancelled()
     ws.send(generate("long", **ENDLESS))
     assert receive(ws)["id"] == "long"
     ws.send(generate("short"))
     ws.send(json.dumps({"type": "cancel", "id": "long"}))
+    wait_until(lambda: cancelled() > before, "it to be cancelled")  # it cannot end unread
     frames = until_end(ws, ["long", "short"])
     assert frames["long"][-1]["type"] == "done"
     assert frames["long"][-1]["choices"][0]["finish_reason"] == "cancelled"
