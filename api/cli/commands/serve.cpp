@@ -275,10 +275,7 @@ std::shared_ptr<recorder> recorder_of(const serve_options& options, const std::v
   return made;
 }
 
-int serve(serve_options options, const CLI::App& given, const reader& again) {
-  std::optional<background> starter;
-  if (options.background)
-    starter.emplace();
+int serve(serve_options options, const CLI::App& given, const reader& again, background* starter) {
   const auto list = list_served(options, given);
   bound_keys(options, list);
   std::signal(SIGPIPE, SIG_IGN); // who reads the log may go away: that ends nothing
@@ -484,10 +481,13 @@ command add_serve(CLI::App& troupe, reader again) {
               example_configuration());
   return {app,
           [app, options, again = std::move(again)] {
+            std::optional<background> starter;
+            if (options->background)
+              starter.emplace(); // before the log has a thread
             options->server.log = server_log::on_stderr(level_of(*options), options->format);
             return logged(*options->server.log, options->format, [&] {
               take_files(*options);
-              return serve(*options, *app, again);
+              return serve(*options, *app, again, starter ? &*starter : nullptr);
             });
           },
           options};
