@@ -131,16 +131,24 @@ std::shared_ptr<server_log> server_log::on_stderr(log_level level, log_format fo
 }
 
 std::shared_ptr<server_log> server_log::on_descriptor(int descriptor, log_level level, log_format format) {
+  const auto sink = std::make_shared<line_sink>(descriptor);
+  return std::shared_ptr<server_log>(new server_log(std::make_shared<spdlog::logger>("troupe", sink),
+                                                    std::make_shared<spdlog::logger>(line_sink::plain, sink), level,
+                                                    format));
+}
+
+void server_log::start_thread() {
   const auto all = std::make_shared<threaded_loggers>();
   all->thread = std::make_shared<spdlog::details::thread_pool>(lines_that_wait, 1, [] { name_thread("log"); });
-  const auto sink = std::make_shared<line_sink>(descriptor);
-  const auto logger = [&](const char* name) {
-    return std::make_shared<spdlog::async_logger>(name, sink, all->thread,
+  const auto threaded = [&](const spdlog::logger& from) {
+    return std::make_shared<spdlog::async_logger>(from.name(), from.sinks().front(), all->thread,
                                                   spdlog::async_overflow_policy::overrun_oldest);
   };
-  all->lines = logger("troupe");
-  all->plain = logger(line_sink::plain);
-  return std::shared_ptr<server_log>(new server_log({all, all->lines.get()}, {all, all->plain.get()}, level, format));
+  all->lines = threaded(*to_);
+  all->plain = threaded(*plain_);
+  set_up(*all->lines, level_, format_);
+  to_ = {all, all->lines.get()};
+  plain_ = {all, all->plain.get()};
 }
 
 std::shared_ptr<server_log> server_log::on_stream(std::ostream& to, log_level level, log_format format) {

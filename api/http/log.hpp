@@ -51,13 +51,16 @@ std::string log_text(std::string_view text, std::size_t most = 200);
 
 class server_log {
 public:
-  /// A separate thread writes the lines. If stderr is not read, the oldest lines are dropped.
   static std::shared_ptr<server_log> on_stderr(log_level level, log_format format);
-  /// Writes to a descriptor, also from a separate thread. The descriptor stays open for as long as the log.
+  /// The descriptor stays open for as long as the log.
   static std::shared_ptr<server_log> on_descriptor(int descriptor, log_level level, log_format format);
   /// `to` must outlive the log.
   static std::shared_ptr<server_log> on_stream(std::ostream& to, log_level level, log_format format);
   ~server_log();
+
+  /// Of a log on a descriptor: from now on a separate thread writes the lines, and if they are not read, the oldest are
+  /// dropped. Until then, whoever writes a line waits. Before other threads use the log.
+  void start_thread();
 
   bool wants(log_level level) const;
   void set_level(log_level level);

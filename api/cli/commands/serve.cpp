@@ -275,7 +275,10 @@ std::shared_ptr<recorder> recorder_of(const serve_options& options, const std::v
   return made;
 }
 
-int serve(serve_options options, const CLI::App& given, const reader& again, background* starter) {
+int serve(serve_options options, const CLI::App& given, const reader& again) {
+  std::optional<background> starter;
+  if (options.background)
+    starter.emplace();
   const auto list = list_served(options, given);
   bound_keys(options, list);
   std::signal(SIGPIPE, SIG_IGN); // who reads the log may go away: that ends nothing
@@ -297,6 +300,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again, bac
   check_fault_injection(options, host);
   confine_server(options, given, list);
   const auto log = options.server.log;
+  log->start_thread(); // the first one: it is confined, too, and of the process that serves
   const service_manager manager;
   console terminal;
   terminal.catch_interrupts();
@@ -481,13 +485,10 @@ command add_serve(CLI::App& troupe, reader again) {
               example_configuration());
   return {app,
           [app, options, again = std::move(again)] {
-            std::optional<background> starter;
-            if (options->background)
-              starter.emplace(); // before the log has a thread
             options->server.log = server_log::on_stderr(level_of(*options), options->format);
             return logged(*options->server.log, options->format, [&] {
               take_files(*options);
-              return serve(*options, *app, again, starter ? &*starter : nullptr);
+              return serve(*options, *app, again);
             });
           },
           options};

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <system_error>
 
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -131,6 +133,10 @@ std::string refuse_calls() {
 } // namespace
 
 std::string confine(const confinement& to) {
+  std::error_code ignored; // without /proc the kernel has to be believed
+  const std::filesystem::directory_iterator threads("/proc/self/task", ignored);
+  if (std::distance(begin(threads), end(threads)) > 1)
+    return "it runs threads already, which Landlock does not confine";
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return why_not("the kernel knows no `no_new_privs`");
   const auto files = confine_files(to), calls = refuse_calls();

@@ -16,7 +16,8 @@ struct confinement {
 /// Confines the calling thread, and every thread that it starts from now on, to these files and what any program needs
 /// of the system (libraries, time zones, /proc, /sys): nothing else is opened, made or removed; it connects to no TCP port;
 /// it starts no program, looks into none, mounts nothing, and gains no rights. What is open stays open, and ports may be
-/// listened on. Returns what the kernel cannot do of it, as a sentence; empty if it does all.
+/// listened on. Returns what cannot be done of it, as a sentence; empty if all is done. Does nothing if the process has
+/// other threads.
 std::string confine(const confinement& to);
 
 } // namespace troupe

@@ -369,6 +369,7 @@ TEST_CASE("Lines and texts for people do not fall into each other") {
   {
     const auto log = server_log::on_descriptor(ends[1], log_level::warn, log_format::text);
     log->print("[###   ] 50 %");
+    log->start_thread();
     log->write(log_level::warn, "a line", {{"n", std::uint64_t(1)}});
     log->write(log_level::info, "not wanted");
     log->print("Serving it. Try:\n  curl\n");

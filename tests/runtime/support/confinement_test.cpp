@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <string>
+#include <thread>
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -64,6 +66,13 @@ bool connects() {
 }
 
 } // namespace
+
+TEST_CASE("a process that has other threads is not confined, as they would not be") {
+  std::promise<void> over;
+  const std::jthread other([end = over.get_future()] { end.wait(); });
+  CHECK(confine({}) == "it runs threads already, which Landlock does not confine");
+  over.set_value();
+}
 
 TEST_CASE("a confined process opens what it was given, and nothing else") {
   const folders at;
