@@ -60,7 +60,7 @@ std::optional<error> admissions::refusal(bool is_new) const {
     return error{errc::unavailable, "the model is still loading", {}};
   if (const auto unable = is_new ? replicas_.why_unable() : std::string(); !unable.empty())
     return error{errc::unavailable, unable, {}};
-  if (!replicas_.running() && is_new && requests_.size() >= model_->room())
+  if (!replicas_.is_open() && is_new && requests_.size() >= model_->room())
     return error{
       errc::overloaded, "the queue is full: " + std::to_string(requests_.size()) + " requests wait already", {}};
   return std::nullopt;

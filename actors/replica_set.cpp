@@ -142,6 +142,10 @@ const replica* replica_set::running() const {
   return found == replicas_.end() ? nullptr : found->get();
 }
 
+bool replica_set::is_open() const {
+  return std::ranges::any_of(replicas_, [this](auto& each) { return each->running() && alone_ != each->number(); });
+}
+
 void replica_set::admit_to(const replica& to, std::uint64_t number, admit_reply& reply) const {
   reply.scheduler = to.running()->scheduler;
   reply.constraints = to.running()->constraints;

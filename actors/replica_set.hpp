@@ -67,6 +67,9 @@ public:
   /// Null if none runs.
   const replica* running() const;
 
+  /// Whether one runs that takes everybody.
+  bool is_open() const;
+
   /// Adds where a request goes to the answer to its admission; false: none runs that takes it. `asked`: null if there
   /// is no router.
   bool choose(const route_query* asked, admit_reply& reply);

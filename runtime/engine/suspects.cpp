@@ -59,17 +59,25 @@ void suspects::end_trial(request which, std::uint64_t tokens) {
   records_.erase(which);
 }
 
-bool suspects::holds(request which) const { return std::ranges::find(queue_, which) != queue_.end(); }
+// Until all have come back, nobody knows the queue: who went on meanwhile would be in it as well, and run.
+bool suspects::holds(request which) const {
+  const auto known = records_.find(which);
+  return std::ranges::find(queue_, which) != queue_.end() ||
+    (awaits() && known != records_.end() && known->second.is_suspected());
+}
 
 std::optional<suspects::request> suspects::next(std::span<const request> waiting) const {
   if (awaits() || trial_ || queue_.empty())
     return std::nullopt;
-  if (records_.at(queue_.front()).alone > 0 && !got_on_ && !got_on_before_) {
+  // One whose trial was paused runs: the others are not to wait for its end.
+  const auto first = std::ranges::find_first_of(queue_, waiting);
+  const auto which = first == queue_.end() ? queue_.front() : *first;
+  if (records_.at(which).alone > 0 && !got_on_ && !got_on_before_) {
     const auto other = std::ranges::find_if(waiting, [this](request each) { return !holds(each); });
     if (other != waiting.end())
       return *other;
   }
-  return queue_.front();
+  return which;
 }
 
 std::optional<suspects::request> suspects::take_culprit() { return std::exchange(culprit_, std::nullopt); }
@@ -93,12 +101,11 @@ void suspects::settle() {
 // Takes those that were computed, if there are any: others only waited. One that failed alone has been tried, and waits
 // until the others have.
 void suspects::rebuild_queue() {
-  const auto suspected = [](const record& its) { return its.failures >= 2 || its.alone > 0; };
   const bool any_ran = std::ranges::any_of(
-    records_, [&](const auto& entry) { return suspected(entry.second) && entry.second.ran; });
+    records_, [](const auto& entry) { return entry.second.is_suspected() && entry.second.ran; });
   queue_.clear();
   for (const auto& [which, its] : records_)
-    if (suspected(its) && (its.ran || !any_ran))
+    if (its.is_suspected() && (its.ran || !any_ran))
       queue_.push_back(which);
   std::ranges::sort(queue_, {}, [this](request which) {
     const auto& its = records_.at(which);

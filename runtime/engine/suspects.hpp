@@ -50,7 +50,8 @@ public:
   /// It may run in a trial only.
   bool holds(request which) const;
 
-  /// Who is to be tried next; nobody while there is a trial. One of `waiting`, if nobody is known to get on.
+  /// Who is to be tried next; nobody while there is a trial. Of those held the first of `waiting`; if nobody is known
+  /// to get on, another of these.
   std::optional<request> next(std::span<const request> waiting) const;
 
   /// Once: the culprit, if one was found. Everybody else's failures were its doing.
@@ -63,6 +64,8 @@ private:
     int alone = 0;            // of these
     bool ran = false;         // before the last
     bool prime = false;       // it was being tried at the last
+
+    bool is_suspected() const { return failures >= 2 || alone > 0; }
   };
 
   void settle();

@@ -99,6 +99,51 @@ TEST_CASE("a request at which every step fails is refused by itself, and the oth
   }
 }
 
+TEST_CASE("while a request is tried alone no more are accepted than fit the queue") {
+  const auto during = ask(20, 10);
+  const auto expected = undisturbed({during});
+  std::counting_semaphore<> tried(0), over(0);
+  std::atomic<int> computed = 0;
+  auto script = std::make_shared<faults>();
+  script->on_plan = [&](const step_plan& plan) {
+    if (!has_poison(plan))
+      return;
+    if (const int n = ++computed; n == 1)
+      fail_device();
+    else if (n == 2)
+      tried.release(), over.acquire();
+  };
+  auto options = small();
+  options.max_queue = 2; // beside the four that may run
+  troubled_engine e(script, options);
+  listener suspect;
+  e.submit(poisonous(), suspect);
+  tried.acquire();
+  std::deque<listener> clients(8);
+  for (auto& c : clients)
+    e.submit(during, c);
+  const auto refused = [&] {
+    return std::ranges::count_if(clients, [](listener& c) {
+      const auto heard = c.result();
+      return heard.failed && heard.failed->code == errc::overloaded;
+    });
+  };
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+       refused() < 3 && std::chrono::steady_clock::now() < end;)
+    std::this_thread::yield();
+  CHECK(refused() == 3); // by the engine: none of them has come to a scheduler yet
+  over.release();
+  REQUIRE(suspect.wait());
+  CHECK(suspect.result().done.has_value());
+  int done = 0;
+  for (auto& c : clients) {
+    REQUIRE(c.wait());
+    const auto heard = c.result();
+    done += heard.done && same(heard, expected[0]);
+  }
+  CHECK(done == 5);
+}
+
 TEST_CASE("a poisonous request that comes alone is refused after a few failures") {
   troubled_engine e(failing_at_poison());
   CHECK(e.run(poisonous()).failed->code == errc::poisoned);

@@ -13,8 +13,10 @@ namespace troupe {
 
 class block_hazards {
 public:
-  /// Adds a step, which uses the blocks of its tables until `done` happens.
+  /// Adds a step, which uses the blocks of its tables until `done` happens. Steps that are done are forgotten: where no
+  /// blocks are moved, nobody asks for them.
   void add(const step_plan& plan, kernels::device_event_ptr done) {
+    forget_done();
     auto blocks = plan.block_tables;
     std::ranges::sort(blocks);
     steps_.push_back({std::move(blocks), std::move(done)});
@@ -22,8 +24,7 @@ public:
 
   /// Whether an unfinished step uses the block.
   bool in_use(std::int32_t block) {
-    while (!steps_.empty() && steps_.front().done->happened())
-      steps_.pop_front();
+    forget_done();
     return std::ranges::any_of(steps_, [block](auto& s) { return std::ranges::binary_search(s.blocks, block); });
   }
 
@@ -32,6 +33,12 @@ private:
     std::vector<std::int32_t> blocks; // ascending
     kernels::device_event_ptr done;
   };
+
+  void forget_done() {
+    while (!steps_.empty() && steps_.front().done->happened())
+      steps_.pop_front();
+  }
+
   std::deque<step> steps_; // oldest first
 };
 

@@ -234,3 +234,38 @@ TEST_CASE("a trial that gives no token proves nothing, and one that is killed is
   CHECK_FALSE(s.take_culprit()); // nobody is known to get on
   CHECK(s.holds(2));
 }
+
+TEST_CASE("who comes back from a second failure is held at once, not only when all others have come back, too") {
+  suspects s;
+  s.failed(ids{1, 2, 3});
+  s.back(3, 0, true);
+  CHECK_FALSE(s.holds(3)); // one failure says nothing
+  s.back(2, 0, true);
+  s.back(1, 0, false);
+  s.failed(ids{1, 2, 3});
+  s.back(3, 0, true);
+  s.back(1, 0, false);
+  CHECK(s.holds(3)); // else another replica ran it by the time that it is the first in the queue
+  CHECK(s.holds(1));
+  s.back(2, 0, true);
+  CHECK(s.holds(3));
+  CHECK(s.holds(2));
+  CHECK_FALSE(s.holds(1)); // it only waited
+  CHECK(s.next({}) == suspects::request(3));
+}
+
+TEST_CASE("one that is held is not kept waiting by another that runs since its trial was paused") {
+  suspects s;
+  for (int i = 0; i < 2; ++i) {
+    s.failed(ids{1, 2});
+    s.back(1, 5, true);
+    s.back(2, 5, true);
+  }
+  s.begin_trial(2, 5);
+  s.end_trial(2, 5); // it is paused, and runs in one replica
+  s.begin_trial(1, 5);
+  s.failed(ids{1}); // in the other one
+  s.back(1, 5, true);
+  REQUIRE(s.holds(1));
+  CHECK(s.next(ids{1}) == suspects::request(1));
+}

@@ -49,3 +49,16 @@ TEST_CASE("a block is in use until every step that names it is done") {
   second->on = true;
   CHECK_FALSE(hazards.in_use(3));
 }
+
+TEST_CASE("steps that are done are forgotten, also where no blocks are moved and nobody asks") {
+  block_hazards hazards;
+  auto first = std::make_shared<switched_event>();
+  const auto second = std::make_shared<switched_event>();
+  hazards.add(using_blocks({7}), first);
+  first->on = true;
+  const std::weak_ptr<switched_event> kept = first;
+  first.reset();
+  hazards.add(using_blocks({9}), second);
+  CHECK(kept.expired());
+  CHECK(hazards.in_use(9));
+}
