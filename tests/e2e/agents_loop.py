@@ -11,7 +11,7 @@ from agents import (Agent, ModelSettings, OpenAIResponsesModel, RunConfig, Runne
 from openai.types.shared import Reasoning
 
 set_tracing_disabled(True)
-client = openai.AsyncOpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0, timeout=60)
+client = openai.AsyncOpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0, timeout=300)
 model = OpenAIResponsesModel(model="scripted", openai_client=client)
 called = []
 

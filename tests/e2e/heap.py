@@ -53,7 +53,7 @@ class Caller:
         self.model = json.loads(self.request("GET", "/v1/models", None)[1])["data"][0]["id"]
 
     def connect(self):
-        return http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=60)
+        return http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=300)
 
     def send(self, kind):
         if KINDS[kind] is None:
@@ -73,7 +73,7 @@ class Caller:
         return answer.status, text
 
     def socket(self):
-        return socket.create_connection((self.address.hostname, self.address.port), timeout=60)
+        return socket.create_connection((self.address.hostname, self.address.port), timeout=300)
 
     def garbage(self):
         with self.socket() as raw:
@@ -111,7 +111,7 @@ class Caller:
 
 def metric(url, name):
     address = urllib.parse.urlparse(url)
-    link = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
+    link = http.client.HTTPConnection(address.hostname, address.port, timeout=300)
     link.request("GET", "/metrics")
     text = link.getresponse().read().decode()
     link.close()

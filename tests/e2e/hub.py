@@ -165,7 +165,7 @@ class Hub:
             to.wfile.write(content[:half])
             to.wfile.flush()
             self.held.set()
-            self.hold.wait(60)
+            self.hold.wait(300)
             content = content[half:]
         try:
             to.wfile.write(content)

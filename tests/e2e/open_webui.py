@@ -66,7 +66,7 @@ def main():
             ui = subprocess.Popen([program, "serve", "--host", "127.0.0.1", "--port", str(port)], env=os.environ | own,
                                   cwd=home, stdout=log, stderr=subprocess.STDOUT)
             try:
-                client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
+                client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300, trust_env=False)
 
                 def answers():
                     assert ui.poll() is None, "Open WebUI has ended"

@@ -111,4 +111,4 @@ class Server:
         finally:
             self._http.close()
             for reader in self._readers:
-                reader.join(60)
+                reader.join(300)

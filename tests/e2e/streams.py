@@ -29,7 +29,7 @@ DIFFER = re.compile(r'"(?:id|item_id|created|created_at|completed_at|[a-z_]*dura
 
 @functools.cache
 def model_of(url):
-    with urllib.request.urlopen(url + "/v1/models", timeout=60) as answer:
+    with urllib.request.urlopen(url + "/v1/models", timeout=300) as answer:
         return json.load(answer)["data"][0]["id"]
 
 
@@ -45,7 +45,7 @@ class Stream:
             body["model"] = model_of(url)
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        self.socket.settimeout(120)
+        self.socket.settimeout(300)
         self.socket.connect((where.hostname, where.port))
         self.file = self.socket.makefile("rb")
         text = json.dumps(body).encode()

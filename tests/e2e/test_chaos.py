@@ -62,7 +62,7 @@ LAYOUTS = {
 
 def actors(server):
     """By kind: (alive, messages queued)."""
-    with connect(server.ws_url, open_timeout=60) as link:
+    with connect(server.ws_url, open_timeout=300) as link:
         link.send(json.dumps({"type": "watch", "id": "w", "interval_ms": 100}))
         while "actors" not in (frame := json.loads(link.recv(30))):
             pass

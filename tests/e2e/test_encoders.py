@@ -165,7 +165,7 @@ def test_the_first_hour_of_the_readme(tmp_path):
             except OSError:  # the end
                 pass
             os.close(ours)
-            assert process.wait(60) == 0, said
+            assert process.wait(300) == 0, said
         return said.decode().replace("\r\n", "\n")
 
     listed = on_a_terminal("troupe models")

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(has_driver(), reason="this machine has a driver"
 
 def ask(program, *more, device="cuda:0", **environment):
     done = subprocess.run([program, "bench", "model", "--model", GOLDEN, "--prompt", "4", "--generate", "2", "--repeat", "1",
-                           "--device", device, *more], capture_output=True, text=True, timeout=60, env=os.environ | environment)
+                           "--device", device, *more], capture_output=True, text=True, timeout=300, env=os.environ | environment)
     return done.returncode, done.stderr.strip().splitlines()
 
 

@@ -51,7 +51,7 @@ def environment(home, **own):
     return kept | quiet | {"HOME": str(home)} | own
 
 
-def run(command, home, seconds=180, **own):
+def run(command, home, seconds=300, **own):
     ended = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=seconds, cwd=home,
                            stdin=subprocess.DEVNULL, env=environment(home, **own))
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
@@ -175,7 +175,7 @@ def stack(server, tmp_path):
 
 
 def test_llama_stack_serves_what_ollama_serves(stack):
-    client = httpx.Client(base_url=stack, timeout=60, trust_env=False)
+    client = httpx.Client(base_url=stack, timeout=300, trust_env=False)
     assert "ollama/scripted" in [model["id"] for model in client.get("/v1/models").json()["data"]]
     asked = {"model": "ollama/scripted", "messages": [{"role": "user", "content": "now count"}]}
     assert client.post("/v1/chat/completions", json=asked).json()["choices"][0]["message"]["content"] == COUNT

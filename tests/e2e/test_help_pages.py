@@ -13,7 +13,7 @@ from server import ROOT
 
 
 def told(*words):
-    return subprocess.run([server.binary(), *words, "--help-all"], capture_output=True, text=True, timeout=60,
+    return subprocess.run([server.binary(), *words, "--help-all"], capture_output=True, text=True, timeout=300,
                           check=True).stdout
 
 
@@ -73,7 +73,7 @@ def test_the_page_of_serve_lists_endpoints_and_the_packages_configuration(helps,
 def test_the_manual_pages_can_be_set(pages):
     for page in (pages / "man" / "man1").iterdir():
         done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-K", "utf8"], input=gzip.decompress(page.read_bytes()),
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=300)
         assert (done.returncode, done.stderr) == (0, b""), page.name
 
 
@@ -81,7 +81,7 @@ def test_bash_completes_commands_and_flags(helps, pages):
     script = pages / "bash-completion" / "completions" / "troupe"
     lines = [f'COMP_WORDS=(troupe {" ".join(words)} ""); COMP_CWORD={len(words) + 1}; _troupe; echo "${{COMPREPLY[*]}}"'
              for words in helps]
-    done = subprocess.run(["bash", "-c", f'. "{script}"\n' + "\n".join(lines)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", f'. "{script}"\n' + "\n".join(lines)], capture_output=True, text=True, timeout=300)
     assert done.stderr == ""
     for (words, text), offered in zip(helps.items(), done.stdout.splitlines(), strict=True):
         assert set(offered.split()) == flags_in(text) | set(commands_in(text)), words
@@ -93,7 +93,7 @@ def test_bash_completes_files_behind_flags_that_want_one(pages, tmp_path):
     for flag, offered in {"--config": "folder some.toml", "--packed-cache": "folder", "--host": ""}.items():
         done = subprocess.run(
             ["bash", "-c", f'. "{pages}/bash-completion/completions/troupe"; COMP_WORDS=(troupe serve {flag} ""); '
-             'COMP_CWORD=3; _troupe; echo "${COMPREPLY[*]}"'], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+             'COMP_CWORD=3; _troupe; echo "${COMPREPLY[*]}"'], capture_output=True, text=True, timeout=300, cwd=tmp_path)
         assert " ".join(sorted(done.stdout.split())) == offered, flag
 
 
@@ -103,7 +103,7 @@ def test_fish_completes_commands_and_flags(helps, pages, tmp_path):
     lines = [f'echo "== {" ".join(words)}"; complete -C "troupe {" ".join((*words, ending))}"'
              for words in helps for ending in ("", "-", "--")]
     done = subprocess.run(["fish", "-c", f'source "{script}"\n' + "\n".join(lines)], capture_output=True, text=True,
-                          timeout=60, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+                          timeout=300, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
     assert done.stderr == ""
     offered = {}
     for part in done.stdout.split("== ")[1:]:
@@ -121,5 +121,5 @@ def test_zsh_knows_every_flag(helps, pages):
         body = re.search(rf"^_{'_'.join(('troupe', *words)).replace('-', '_')}\(\) {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL)[1]
         assert set(re.findall(r"'\*?(--?[\w-]+)\[", body)) == flags_in(told_text), words
     if shutil.which("zsh"):
-        done = subprocess.run(["zsh", "-n", script], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["zsh", "-n", script], capture_output=True, text=True, timeout=300)
         assert (done.returncode, done.stderr) == (0, "")

@@ -115,7 +115,7 @@ def test_a_continued_message_joins_and_a_new_one_begins_anew(stripping, spaced):
 
 def test_cache_salt_keeps_cached_prefixes_apart(launch):
     server = launch()
-    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60)
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=300)
     prompt = list(range(100, 164))
 
     def cached(salt=None, **more):

@@ -56,7 +56,7 @@ def disk(launch, tmp_path):
 
 def kill(server):
     server.process.send_signal(signal.SIGKILL)
-    server.process.wait(60)
+    server.process.wait(300)
 
 
 def test_a_prompt_is_found_after_kill_9_with_the_same_answer(disk, launch):

@@ -41,13 +41,13 @@ def write_adapter(folder, seed, **changes):
 
 def completed(server, model=None, status=200):
     body = {**PROMPT, **({"model": model} if model else {})}
-    answer = httpx.post(server.url + "/v1/completions", json=body, timeout=60)
+    answer = httpx.post(server.url + "/v1/completions", json=body, timeout=300)
     assert answer.status_code == status, answer.text
     return answer.json()["choices"][0]["text"] if status == 200 else answer.json()["error"]
 
 
 def listed(server):
-    return [m["id"] for m in httpx.get(server.url + "/v1/models", timeout=60).json()["data"]]
+    return [m["id"] for m in httpx.get(server.url + "/v1/models", timeout=300).json()["data"]]
 
 
 def test_adapters_are_models(launch, tmp_path):
@@ -55,20 +55,20 @@ def test_adapters_are_models(launch, tmp_path):
     server = launch("--lora", f"one={one}", "--lora", f"two={two}", model=MODEL)
     base = listed(server)[0]
     assert listed(server) == [base, "one", "two"]
-    assert httpx.get(server.url + "/v1/models/one", timeout=60).json()["parent"] == base
+    assert httpx.get(server.url + "/v1/models/one", timeout=300).json()["parent"] == base
     plain, first, second = completed(server), completed(server, "one"), completed(server, "two")
     assert len({plain, first, second}) == 3
     assert completed(server, base) == plain
     assert completed(server, "three", 404)["code"] == "model_not_found"
 
     chat = {"messages": [{"role": "user", "content": "Speak"}], "max_tokens": 8, "model": "one"}
-    answer = httpx.post(server.url + "/v1/chat/completions", json=chat, timeout=60).json()
+    answer = httpx.post(server.url + "/v1/chat/completions", json=chat, timeout=300).json()
     assert answer["model"] == "one"
     response = {"input": "Speak", "max_output_tokens": 8, "model": "two"}
-    assert httpx.post(server.url + "/v1/responses", json=response, timeout=60).json()["model"] == "two"
+    assert httpx.post(server.url + "/v1/responses", json=response, timeout=300).json()["model"] == "two"
 
     body = {"lora_name": "three", "lora_path": str(one)}
-    refused = httpx.post(server.url + "/v1/load_lora_adapter", json=body, timeout=60)
+    refused = httpx.post(server.url + "/v1/load_lora_adapter", json=body, timeout=300)
     assert refused.status_code == 404 and "--lora-endpoints" in refused.text
 
 
@@ -81,7 +81,7 @@ def test_clients_load_and_unload(launch, tmp_path):
     base = listed(server)[0]
 
     def post(path, body):
-        return httpx.post(f"{server.url}/v1/{path}_lora_adapter", json=body, timeout=60)
+        return httpx.post(f"{server.url}/v1/{path}_lora_adapter", json=body, timeout=300)
 
     plain = completed(server)
     loaded = post("load", {"lora_name": "mine", "lora_path": str(one)})

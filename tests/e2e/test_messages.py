@@ -25,7 +25,7 @@ WEATHER = {"name": "get_weather", "description": "The weather of a city.", "inpu
 
 
 def client_at(server, key="none"):
-    return anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0, timeout=60)
+    return anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0, timeout=300)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_errors_are_the_clients_classes(launch, messages, server):
         messages.create(model=MODEL, messages=[{"role": "user", "content": image}], max_tokens=1)
     with pytest.raises(anthropic.BadRequestError, match="prompt is too long: "):
         messages.create(model=MODEL, messages=[{"role": "user", "content": "far " * 60000}], max_tokens=1)
-    bare = httpx.post(server.url + "/v1/messages", json={"model": MODEL, "messages": HELLO}, timeout=60)
+    bare = httpx.post(server.url + "/v1/messages", json={"model": MODEL, "messages": HELLO}, timeout=300)
     assert bare.status_code == 400 and bare.json()["error"]["message"] == "`max_tokens` is required"
     locked = launch("--api-key", "sesame")
     assert client_at(locked, "sesame").messages.count_tokens(model=MODEL, messages=HELLO).input_tokens > 0

@@ -62,7 +62,7 @@ class Prometheus:
             ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
              f"--web.listen-address={self.url.removeprefix('http://')}", "--log.level=warn"],
             stderr=(folder / "log").open("w"))
-        self.http = httpx.Client(base_url=self.url, timeout=60, verify=False)  # TLS is off because its set-up is slow
+        self.http = httpx.Client(base_url=self.url, timeout=300, verify=False)  # TLS is off because its set-up is slow
 
     def query(self, expression):
         answer = self.http.get("/api/v1/query", params={"query": expression}).json()
@@ -105,7 +105,7 @@ def prometheus(tmp_path_factory):
         yield own
     finally:
         own.process.terminate()
-        own.process.wait(60)
+        own.process.wait(300)
         server.stop()
 
 

@@ -76,7 +76,7 @@ def test_the_model_is_listed_shown_and_loaded(ollama_client, server):
     assert ollama_client.chat(model=MODEL + ":latest", messages=[]).done_reason == "load"
     assert server.get("/api/version").json() == {"version": "0.12.11"}
     assert server.get("/").text == "Ollama is running"
-    assert httpx.head(server.url + "/", timeout=60).status_code == 200
+    assert httpx.head(server.url + "/", timeout=300).status_code == 200
 
 
 def test_errors_are_sentences(ollama_client, server):

@@ -191,9 +191,9 @@ def test_history_that_was_cut_is_replayed_in_chats(scripted):
 def over_socket(checker, ws, request):
     """The events that answer a request; the last one ends it."""
     ws.send(json.dumps({"type": "response.create", "model": "scripted", **request}))
-    events = [json.loads(ws.recv(timeout=60))]
+    events = [json.loads(ws.recv(timeout=300))]
     while events[-1]["type"] not in ("response.completed", "response.incomplete", "response.failed", "error"):
-        events.append(json.loads(ws.recv(timeout=60)))
+        events.append(json.loads(ws.recv(timeout=300)))
     if events[-1]["type"] == "error":
         checker.error(events[-1])
         return events
@@ -211,7 +211,7 @@ def item(text):
 def test_the_seven_cases_of_a_websocket(checker, scripted):
     """Those that the compliance suite of 2026-04-24 names, in its order, on two connections."""
     url = scripted.url.replace("http", "ws", 1) + "/v1/responses"
-    with connect(url, open_timeout=60) as ws:
+    with connect(url, open_timeout=300) as ws:
         say = lambda **request: over_socket(checker, ws, {"store": False, **request})[-1]
         one = say(input=[item("hello")])["response"]  # a response; sequential responses
         other = say(input=[item("count")])["response"]
@@ -226,7 +226,7 @@ def test_the_seven_cases_of_a_websocket(checker, scripted):
         evicted = say(input=[item("hello")], previous_response_id=more["id"])
         assert evicted["error"]["code"] == "previous_response_not_found"
         kept = say(input=[item("count")], previous_response_id=one["id"])["response"]
-    with connect(url, open_timeout=60) as ws:  # what was not stored is gone; the client sends all of it again
+    with connect(url, open_timeout=300) as ws:  # what was not stored is gone; the client sends all of it again
         lost = say(input=[item("hello")], previous_response_id=kept["id"])
         assert lost["error"]["code"] == "previous_response_not_found"
         again = say(input=[item("hello"), *one["output"], item("count"), *kept["output"], item("hello")])["response"]

@@ -83,7 +83,7 @@ target_link_libraries(my_program PRIVATE Troupe::engine)
     run("cmake", "--build", tmp_path / "build")
     assert run(tmp_path / "build" / "my_program", env={"MODEL": str(SCRIPTED)}) == "Hello, world!\n"
     wrong = subprocess.run([tmp_path / "build" / "my_program"], env={"MODEL": "/nowhere"}, capture_output=True,
-                           text=True, timeout=60)
+                           text=True, timeout=300)
     assert wrong.returncode == 1
     assert "/nowhere" in wrong.stderr and len(wrong.stderr.splitlines()) == 1
 
@@ -107,7 +107,7 @@ def test_pkg_config_names_what_a_program_needs(prefix, tmp_path):
     assert not any(flag.startswith(("-W", "-f", "-O", "-std")) for flag in server_flags
                    if not flag.startswith("-Wl,--dynamic-list="))  # what the plug-in for GPUs needs of the program
     run("g++", "-std=c++20", "-O0", serve, "-o", tmp_path / "serve", *server_flags)
-    done = subprocess.run([tmp_path / "serve", GOLDEN, "0"], input="", capture_output=True, text=True, timeout=60)
+    done = subprocess.run([tmp_path / "serve", GOLDEN, "0"], input="", capture_output=True, text=True, timeout=300)
     assert "An actor heard 24 tokens" in done.stdout, done.stderr
 
 
@@ -121,7 +121,7 @@ def test_a_program_with_actors_and_a_network_of_its_own_answers_lines(prefix, tm
         port = int(re.search(r"port (\d+)", process.stdout.readline())[1])
 
         def answers(questions):
-            with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
                 connection.sendall("".join(question + "\n" for question in questions).encode())
                 lines = connection.makefile("rb")
                 return [lines.readline() for _ in questions]
@@ -129,7 +129,7 @@ def test_a_program_with_actors_and_a_network_of_its_own_answers_lines(prefix, tm
         assert all(line.endswith(b"\n") for line in two) and len(b"".join(two)) > 10
         with socket.create_connection(("127.0.0.1", port)) as leaves:
             leaves.sendall(b"Once upon a time\n")
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as floods:
+        with socket.create_connection(("127.0.0.1", port), timeout=300) as floods:
             floods.sendall(b"x" * 20000)
             told = b""
             with contextlib.suppress(ConnectionResetError):  # what nobody has read resets it
@@ -138,7 +138,7 @@ def test_a_program_with_actors_and_a_network_of_its_own_answers_lines(prefix, tm
             assert b"too long\n" in told
         assert answers(["Once"])[0].endswith(b"\n")  # others go on
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
     finally:
         process.kill()
 

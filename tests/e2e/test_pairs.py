@@ -130,7 +130,7 @@ def test_the_command_line_is_guided():
     def told(*flags):
         done = subprocess.run(
             [binary(), "run", PROMPT, "--raw", "--model", str(GOLDEN), "--temperature", "0", "--max-tokens", "16", "--quiet",
-             *flags], capture_output=True, text=True, timeout=60)
+             *flags], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

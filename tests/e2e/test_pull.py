@@ -47,7 +47,7 @@ class Puller:
 
     def __call__(self, hub, what="org/small", *flags, **environment):
         process = self.start(hub, what, *flags, **environment)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert process.returncode >= 0, err
         return process.returncode, out, err
 
@@ -129,7 +129,7 @@ def test_broken_connections_are_resumed(pull, hub, status_of_parts):
 def test_a_killed_pull_is_resumed_and_what_it_left_names_no_version(pull, hub):
     hub.hold = threading.Event()
     process = pull.start(hub)
-    assert hub.held.wait(60)
+    assert hub.held.wait(300)
     half = len(hub.files[WEIGHTS]) // 2
     wait_until(lambda: pull.partials() and pull.partials()[0].stat().st_size >= half, "half of the file")
     process.kill()
@@ -269,14 +269,14 @@ def test_gguf_files_by_format_and_an_older_version_s_stay(pull):
 def test_two_pulls_at_once_share_the_work(pull, hub):
     hub.hold = threading.Event()
     first = pull.start(hub)
-    assert hub.held.wait(60)
+    assert hub.held.wait(300)
     second = pull.start(hub)
     for line in second.stderr:
         if f"waiting for another program that fetches {WEIGHTS}" in line:
             break
     hub.hold.set()
     for process in (first, second):
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         assert process.returncode == 0
     assert len(hub.requests_for("/cdn/")) == 1
 
@@ -295,7 +295,7 @@ def test_a_full_disk_is_told_and_what_was_fetched_is_kept(pull, hub):
         (disk / "filler").unlink()
         hub.hold = threading.Event()
         process = pull.start(hub)
-        assert hub.held.wait(60)
+        assert hub.held.wait(300)
         half = len(hub.files[WEIGHTS]) // 2
         wait_until(lambda: pull.partials() and pull.partials()[0].stat().st_size >= half, "half of the file")
         with open(disk / "filler", "wb") as filler, pytest.raises(OSError):
@@ -303,7 +303,7 @@ def test_a_full_disk_is_told_and_what_was_fetched_is_kept(pull, hub):
                 filler.write(bytes(2**16))
                 filler.flush()
         hub.hold.set()
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
         assert process.returncode == 1 and "the disk is full; " in err and "goes on from there" in err
         (disk / "filler").unlink()
         assert pull(hub)[0] == 0

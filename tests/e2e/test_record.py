@@ -24,7 +24,7 @@ def ask(server, kind):
     name, api, path, body = kind
     if api == "socket":
         async def frames():
-            async with crowd.connect(server.ws_url, open_timeout=60) as socket:
+            async with crowd.connect(server.ws_url, open_timeout=300) as socket:
                 await socket.send(json.dumps({"type": "generate", "id": "one", **body}))
                 while json.loads(await socket.recv())["type"] not in ("done", "error"):
                     pass

@@ -41,7 +41,7 @@ class Asked:
         return self.server._http.delete(f"{self.server.url}/v1/requests/{self.id}", headers=self.headers)
 
     def end(self):
-        self.thread.join(120)
+        self.thread.join(300)
         assert self.answer is not None, f"{self.id} was not answered"
         return self.answer
 

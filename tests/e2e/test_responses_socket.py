@@ -88,12 +88,12 @@ def test_turns_on_one_connection(scripted):
 
 
 def test_what_has_no_effect_is_told_by_the_first_event(scripted):
-    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=60) as ws:
+    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=300) as ws:
         for more in ({"temprature": 1}, {}, {"generate": False, "temprature": 1}):
             ws.send(json.dumps({"type": "response.create", "input": "hi", "stream_id": "a", "store": False, **more}))
-            events = [json.loads(ws.recv(timeout=60))]
+            events = [json.loads(ws.recv(timeout=300))]
             while events[-1]["type"] != "response.completed":
-                events.append(json.loads(ws.recv(timeout=60)))
+                events.append(json.loads(ws.recv(timeout=300)))
             assert events[0]["type"] == "response.created"
             notes = ["`temprature` is not known here and has no effect; did you mean `temperature`?"]
             assert [e.get("warnings") for e in events] == [notes if more else None] + [None] * (len(events) - 1)
@@ -133,12 +133,12 @@ def test_64_conversations_side_by_side(scripted):
 
 
 def test_a_lane_is_first_in_first_out(scripted):
-    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=60) as ws:
+    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=300) as ws:
         for text in ("count", "hi", "count"):
             ws.send(json.dumps({"type": "response.create", "input": text, "stream_id": "a", "store": False}))
         ended, running = [], set()
         while len(ended) < 3:
-            event = json.loads(ws.recv(timeout=60))
+            event = json.loads(ws.recv(timeout=300))
             assert event["stream_id"] == "a"
             if event["type"] == "response.created":
                 assert not running
@@ -150,12 +150,12 @@ def test_a_lane_is_first_in_first_out(scripted):
 
 
 def test_state_without_output_and_wrong_events(scripted):
-    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=60) as ws:
+    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=300) as ws:
         def ask(**event):
             ws.send(json.dumps(event))
-            told = [json.loads(ws.recv(timeout=60))]
+            told = [json.loads(ws.recv(timeout=300))]
             while told[-1]["type"] not in ("error", "response.completed"):
-                told.append(json.loads(ws.recv(timeout=60)))
+                told.append(json.loads(ws.recv(timeout=300)))
             return told
         made = ask(type="response.create", input="count", generate=False, store=False)
         assert made[-1]["response"]["output"] == [] and made[-1]["response"]["status"] == "completed"
@@ -167,7 +167,7 @@ def test_state_without_output_and_wrong_events(scripted):
             (wrong,) = ask(**event)
             assert (wrong["type"], wrong["error"]["param"]) == ("error", param) and wrong["status"] == 400
         ws.send("{")
-        assert json.loads(ws.recv(timeout=60))["status"] == 400
+        assert json.loads(ws.recv(timeout=300))["status"] == 400
     assert scripted.get("/v1/responses").status_code == 426
 
 

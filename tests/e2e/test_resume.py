@@ -51,18 +51,18 @@ def test_a_websocket_is_come_back_to(server):
     def text(frames):
         return "".join(frame["text"] for frame in frames if frame["type"] == "token")
 
-    with connect(server.ws_url, open_timeout=60) as ws:
+    with connect(server.ws_url, open_timeout=300) as ws:
         ws.recv()  # its session
         ws.send(json.dumps(ask))
         whole = [json.loads(ws.recv())]
         while whole[-1]["type"] != "done":
             whole.append(json.loads(ws.recv()))
-    with connect(server.ws_url, open_timeout=60) as lost:
+    with connect(server.ws_url, open_timeout=300) as lost:
         session = json.loads(lost.recv())["session"]
         lost.send(json.dumps(ask))
         frames = [json.loads(lost.recv()), json.loads(lost.recv())]
         lost.socket.shutdown(2)  # without a close frame
-        with connect(f"{server.ws_url}?resume={session}&after={frames[-1]['seq']}", open_timeout=60) as again:
+        with connect(f"{server.ws_url}?resume={session}&after={frames[-1]['seq']}", open_timeout=300) as again:
             assert json.loads(again.recv())["session"] == session
             while frames[-1]["type"] != "done":
                 frames.append(json.loads(again.recv()))

@@ -116,11 +116,11 @@ def test_what_is_undefined_is_refused(server, fields, param):
 
 def test_a_websocket_sends_the_prompts_scores_as_frames(server, client, golden):
     ids = golden["cases"][0]["ids"]
-    with connect(server.ws_url, open_timeout=60) as ws:
+    with connect(server.ws_url, open_timeout=300) as ws:
         ws.send(json.dumps({"type": "generate", "id": "a", "prompt": ids, "max_tokens": 0, "prompt_logprobs": 1}))
-        frames = [json.loads(ws.recv(timeout=60))]
+        frames = [json.loads(ws.recv(timeout=300))]
         while frames[-1]["type"] != "done":
-            frames.append(json.loads(ws.recv(timeout=60)))
+            frames.append(json.loads(ws.recv(timeout=300)))
     assert {frame["type"] for frame in frames[:-1]} == {"prompt"}
     assert sum((frame["token_ids"] for frame in frames[:-1]), []) == ids
     values = [entry["logprob"] for frame in frames[:-1] for entry in frame["logprobs"]]

@@ -131,14 +131,14 @@ def test_what_a_reward_model_cannot_do_is_said(judged):
         search(client_of(judged), prompt=[54] * 300, value="model")
     assert refused.value.param == "search"
     done = subprocess.run([binary(), "serve", "--model", str(GOLDEN), "--reward-model", str(GOLDEN), "--port", "0"],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode != 0 and "cannot judge answers" in done.stderr
 
 
 def test_run_searches_by_a_reward_model():
     def run(*flags):
         done = subprocess.run([binary(), "run", "--model", str(GOLDEN), "--raw", "--quiet", "--temperature", "0", "--max-tokens", "8",
-                               "--simulations", "120", *flags, "ROMEO:"], capture_output=True, text=True, timeout=60)
+                               "--simulations", "120", *flags, "ROMEO:"], capture_output=True, text=True, timeout=300)
         return done.returncode, done.stdout, done.stderr
 
     plain, judged = run(), run("--reward-model", str(REWARD), "--search-value", "model")

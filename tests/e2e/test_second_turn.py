@@ -62,7 +62,7 @@ def test_ollamas_messages(scripted):
         assert answer.content == DEGREES
         body = {"model": "scripted:latest", "stream": False, "messages": [
             *messages, answer.model_dump(), {"role": "user", "content": None}, {"role": "user", "content": "now count"}]}
-        assert httpx.post(scripted.url + "/api/chat", json=body, timeout=60).json()["message"]["content"] == COUNT
+        assert httpx.post(scripted.url + "/api/chat", json=body, timeout=300).json()["message"]["content"] == COUNT
 
 
 def test_a_context_that_is_exceeded_has_openais_code(scripted):

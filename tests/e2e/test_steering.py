@@ -20,7 +20,7 @@ def made(tmp_path, name, *more):
     file = tmp_path / name
     command = [binary(), "steer", "--model", str(MODEL), "--positive", str(positive), "--negative", str(negative), "--out",
                str(file), "--threads", "1", "--json", *more]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     about = json.loads(done.stdout)
     assert about["positive"] == about["negative"] == 3
@@ -36,7 +36,7 @@ def steered(launch, tmp_path):
 
 
 def post(server, path, body):
-    return httpx.post(server.url + path, json=body, timeout=60)
+    return httpx.post(server.url + path, json=body, timeout=300)
 
 
 def completed(server, steering=None):
@@ -65,10 +65,10 @@ def test_every_endpoint_is_steered(steered):
     told = [answer.json()["output"][-1]["content"][0]["text"] for answer in responses]
     assert told[0] != told[1]
 
-    with connect(steered.ws_url, open_timeout=60) as socket:
+    with connect(steered.ws_url, open_timeout=300) as socket:
         socket.send(json.dumps({"type": "generate", "id": "s", "prompt": "ROMEO:", **PROMPT, "steering": strong}))
         text = ""
-        while (frame := json.loads(socket.recv(timeout=60)))["type"] == "token":
+        while (frame := json.loads(socket.recv(timeout=300)))["type"] == "token":
             text += frame["text"]
         assert frame["type"] == "done"
         assert text == changed
@@ -86,6 +86,6 @@ def test_what_cannot_be_is_refused_by_name(steered, tmp_path):
     wide, _ = made(tmp_path, "again.safetensors")
     start = subprocess.run(
         [binary(), "run", "a", "--raw", "--model", str(GOLDEN.parent / "qwen3"), "--steer", f"x={wide}", "--quiet"],
-        capture_output=True, text=True, timeout=60)
+        capture_output=True, text=True, timeout=300)
     assert start.returncode == 1
     assert "`direction.0` has the shape [128], expected [96], the model's hidden size" in start.stderr

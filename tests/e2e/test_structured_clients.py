@@ -42,7 +42,7 @@ def model(client):
 @pytest.fixture
 def chat(story_server, model):
     return ChatOpenAI(base_url=story_server.url + "/v1", api_key="none", model=model, temperature=0, max_tokens=300,
-                      max_retries=0, timeout=60)
+                      max_retries=0, timeout=300)
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])

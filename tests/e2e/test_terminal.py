@@ -57,7 +57,7 @@ class Terminal:
         self._stream.feed(got)
         return bool(got)
 
-    def wait_until(self, condition, seconds=60):
+    def wait_until(self, condition, seconds=300):
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "\n".join(self.lines())

@@ -98,7 +98,7 @@ def test_responses(thinker):
 
 
 def test_messages(thinker):
-    client = anthropic.Anthropic(base_url=thinker.url, api_key="none", max_retries=0, timeout=60)
+    client = anthropic.Anthropic(base_url=thinker.url, api_key="none", max_retries=0, timeout=300)
     answer = client.messages.create(model="scripted", max_tokens=100, messages=HELLO,
                                     thinking={"type": "enabled", "budget_tokens": 3})
     assert [block.type for block in answer.content] == ["thinking", "text"]
@@ -124,7 +124,7 @@ def test_run_and_chat_have_a_budget(tmp_path):
     model = str(write_agent(tmp_path / "scripted", SCRIPTS, TEMPLATE))
     run = lambda *flags, command="run": subprocess.run(
         [binary(), command, "--model", model, "--temperature", "0", "--quiet", *flags], input="Hello\n", text=True,
-        capture_output=True, timeout=60)
+        capture_output=True, timeout=300)
     assert "</think>So it is." in run("Hello").stdout
     bounded = run("--thinking-budget", "3", "Hello").stdout
     assert "c </think>" in bounded and bounded.count("</think>") == 2

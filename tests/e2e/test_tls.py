@@ -69,7 +69,7 @@ class Wire:
         self.socket = socket.socket()
         if buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        self.socket.settimeout(60)
+        self.socket.settimeout(300)
         self.socket.connect(where(server))
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost", session=session)
@@ -123,7 +123,7 @@ class Wire:
 
 def closed(connection):
     """Waits for the end of what comes over a plain socket, and returns that."""
-    connection.settimeout(60)
+    connection.settimeout(300)
     told = b""
     with contextlib.suppress(ConnectionResetError):
         while data := connection.recv(1 << 16):
@@ -133,14 +133,14 @@ def closed(connection):
 
 def test_curl_requests_and_the_official_client_speak_https(tls, own, context, golden):
     assert tls.url.startswith("https://") and any(f"curl -N {tls.url}/v1/" in line for line in tls.err)
-    curl = subprocess.run(["curl", "-sS", "--cacert", own[0], f"{tls.url}/v1/models"], capture_output=True, timeout=60)
+    curl = subprocess.run(["curl", "-sS", "--cacert", own[0], f"{tls.url}/v1/models"], capture_output=True, timeout=300)
     assert json.loads(curl.stdout)["data"][0]["id"] == MODEL, curl.stderr
     expected = greedy_text(tls, golden)
-    whole = requests.post(f"{tls.url}/v1/completions", json=COMPLETION, verify=own[0], timeout=60)
+    whole = requests.post(f"{tls.url}/v1/completions", json=COMPLETION, verify=own[0], timeout=300)
     assert whole.json()["choices"][0]["text"] == expected
     with pytest.raises(requests.exceptions.SSLError):
-        requests.get(f"{tls.url}/v1/models", timeout=60)  # nobody has signed it
-    client = openai.OpenAI(base_url=f"{tls.url}/v1", api_key="none", max_retries=0, timeout=60,
+        requests.get(f"{tls.url}/v1/models", timeout=300)  # nobody has signed it
+    client = openai.OpenAI(base_url=f"{tls.url}/v1", api_key="none", max_retries=0, timeout=300,
                            http_client=openai.DefaultHttpxClient(verify=context))
     with client:
         for _ in range(2):  # the second on the same connection
@@ -151,13 +151,13 @@ def test_curl_requests_and_the_official_client_speak_https(tls, own, context, go
 
 
 def test_websockets_speak_wss(tls, context, golden):
-    with connect(tls.ws_url, ssl=context, open_timeout=60) as ws:
+    with connect(tls.ws_url, ssl=context, open_timeout=300) as ws:
         for id in "ab":
             ws.send(json.dumps({"type": "generate", "id": id, **COMPLETION}))
         ids = {"a": [], "b": []}
         ends = 0
         while ends < 2:
-            frame = json.loads(ws.recv(timeout=60))
+            frame = json.loads(ws.recv(timeout=300))
             ids[frame["id"]] += frame.get("token_ids", [])
             ends += frame["type"] == "done"
     assert ids["a"] == ids["b"] == golden["cases"][0]["greedy"]["ids"]
@@ -200,7 +200,7 @@ def test_of_the_protocols_that_a_client_offers_http_1_1_is_chosen(tls, context):
 
 
 def test_a_plain_request_is_told_to_use_https(tls):
-    with socket.create_connection(where(tls), timeout=60) as plain:
+    with socket.create_connection(where(tls), timeout=300) as plain:
         plain.sendall(request_of("/v1/models"))
         told = closed(plain).decode()
     assert told.startswith("HTTP/1.1 400") and "https://" in json.loads(told.partition("\r\n\r\n")[2])["error"]["message"]
@@ -221,7 +221,7 @@ def hello():
     ids=["nothing", "a byte", "a record's head", "half", "whole", "one byte often", "a long record", "zeros", "wrong sizes",
          "SSL 2", "no TLS"])
 def test_handshakes_that_break_off_cost_their_own_connection_alone(tls, first, end):
-    with socket.create_connection(where(tls), timeout=60) as broken:
+    with socket.create_connection(where(tls), timeout=300) as broken:
         with contextlib.suppress(OSError):  # the server may have closed it
             broken.sendall(first)
             if end == "fin":
@@ -365,7 +365,7 @@ def test_what_is_wrong_with_the_files_is_told_before_the_model_is_loaded(own, tm
 
     def refused(*flags):
         ended = subprocess.run([binary(), "serve", "--model", "/nowhere", "--port", "0", *map(str, flags)],
-                               capture_output=True, text=True, timeout=60)
+                               capture_output=True, text=True, timeout=300)
         assert ended.stdout == "" and ended.stderr.count("\n") == 1, ended.stderr
         return ended.returncode, ended.stderr
 
@@ -417,7 +417,7 @@ def test_a_server_that_takes_anothers_place_leaves_it_what_speaks_tls(launch, ow
     assert old.process.poll() is None
     told = running.rest()
     assert told.count(b'"finish_reason":"length"') == 8 and told.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
-    assert old.process.wait(60) == 0
+    assert old.process.wait(300) == 0
     for wire in (idle, running, fresh):
         wire.socket.close()
 
@@ -432,9 +432,9 @@ def test_a_stop_waits_for_no_client_that_only_listens(launch, own, context):
     with contextlib.ExitStack() as kept:
         silent, half = (kept.enter_context(socket.create_connection(where(server))) for _ in range(2))
         half.sendall(hello()[:60])
-        kept.enter_context(connect(server.ws_url, ssl=context, open_timeout=60))
+        kept.enter_context(connect(server.ws_url, ssl=context, open_timeout=300))
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(60) == 0
+        assert server.process.wait(300) == 0
         assert idle.rest() == b""
         for wire in (idle, unread):
             wire.socket.close()

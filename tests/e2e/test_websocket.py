@@ -16,7 +16,7 @@ def generate(id, **fields):
 
 
 def receive(ws):
-    return json.loads(ws.recv(timeout=60))
+    return json.loads(ws.recv(timeout=300))
 
 
 def until_end(ws, ids):
@@ -41,7 +41,7 @@ def ids_of(frames, index=0):
 
 @pytest.fixture
 def ws(server):
-    with connect(server.ws_url, open_timeout=60) as connection:
+    with connect(server.ws_url, open_timeout=300) as connection:
         yield connection
 
 
@@ -182,12 +182,12 @@ def test_an_id_in_use_is_refused(ws):
 
 
 def test_a_frame_that_is_too_large_closes_with_1009(server):
-    with connect(server.ws_url, open_timeout=60, compression=None) as ws:
+    with connect(server.ws_url, open_timeout=300, compression=None) as ws:
         try:
             ws.send(generate("big", prompt="a" * (2 << 20)))
             with pytest.raises(websockets.ConnectionClosed):
                 while True:
-                    ws.recv(timeout=60)
+                    ws.recv(timeout=300)
         except websockets.ConnectionClosed:
             pass  # closed while sending
         assert ws.close_code == 1009
@@ -197,7 +197,7 @@ def test_a_frame_that_is_too_large_closes_with_1009(server):
 def test_a_dropped_connection_cancels_all_its_requests(server):
     cancelled = lambda: server.metrics().get('troupe_requests_total{outcome="cancelled"}', 0)
     before = cancelled()
-    with connect(server.ws_url, open_timeout=60) as ws:
+    with connect(server.ws_url, open_timeout=300) as ws:
         for number in range(8):
             ws.send(generate(str(number), **{**ENDLESS, "n": 1}))
         receive(ws)
@@ -212,7 +212,7 @@ def test_a_slow_reader_pauses_only_its_own_requests(server, golden):
     wire = socket.socket()
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     wire.connect((host, int(port)))
-    with connect(server.ws_url, sock=wire, max_queue=1, open_timeout=60, ping_interval=None) as slow:
+    with connect(server.ws_url, sock=wire, max_queue=1, open_timeout=300, ping_interval=None) as slow:
         # About 40 MB of frames, more than socket buffers hold.
         names = [str(number) for number in range(8)]
         for name in names:
@@ -223,7 +223,7 @@ def test_a_slow_reader_pauses_only_its_own_requests(server, golden):
             the server was late to fill them, and they go on once more."""
             wait_until(lambda: server.metrics()["troupe_sequences_paused"] == len(names), "all its requests to pause")
             steps = server.metrics()["troupe_generated_tokens_total"]
-            with connect(server.ws_url, open_timeout=60) as quick:
+            with connect(server.ws_url, open_timeout=300) as quick:
                 quick.send(generate("q"))
                 assert ids_of(until_end(quick, ["q"])["q"]) == golden["cases"][0]["greedy"]["ids"]
             seen = server.metrics()
@@ -240,16 +240,16 @@ def test_a_slow_reader_pauses_only_its_own_requests(server, golden):
 def test_the_websocket_requires_an_api_key(launch):
     guarded = launch("--api-key", "secret")
     with pytest.raises(websockets.InvalidStatus) as refused:
-        with connect(guarded.ws_url, open_timeout=60):
+        with connect(guarded.ws_url, open_timeout=300):
             pass
     assert refused.value.response.status_code == 401
-    with connect(guarded.ws_url, additional_headers={"Authorization": "Bearer secret"}, open_timeout=60) as ws:
+    with connect(guarded.ws_url, additional_headers={"Authorization": "Bearer secret"}, open_timeout=300) as ws:
         ws.send(generate("a"))
         assert until_end(ws, ["a"])["a"][-1]["type"] == "done"
 
 
 def test_other_origins_cannot_connect(server):
     with pytest.raises(websockets.InvalidStatus) as refused:
-        with connect(server.ws_url, origin="https://evil.example", open_timeout=60):
+        with connect(server.ws_url, origin="https://evil.example", open_timeout=300):
             pass
     assert refused.value.response.status_code == 403

@@ -30,7 +30,7 @@ class Trouble:
 
     async def run(self, seconds):
         end = time.monotonic() + seconds
-        async with httpx.AsyncClient(timeout=60) as http:
+        async with httpx.AsyncClient(timeout=300) as http:
             number = 0
             while time.monotonic() < end:
                 kind, effect = self._turn[number % len(self._turn)]
