@@ -45,7 +45,7 @@ class Visit:
     def tab(self):
         """A tab of the same browser."""
         page = self.context.new_page()
-        page.set_default_timeout(60000)
+        page.set_default_timeout(300000)
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("websocket", lambda socket: self.requests.append(socket.url.replace("ws", "http", 1)))
         page.on("console", lambda line: line.type in ("error", "warning") and self.complaints.append(line.text))
